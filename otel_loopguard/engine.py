@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, Control, Flag
+from otel_loopguard._control.gate import flag_refuses, spellings
 from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
@@ -98,6 +99,17 @@ class Engine(LoopGuard):
         """Returns the session of a trace; as long as nobody named one, the trace id in hex."""
         flag = self.flag_of(trace_id)
         return (None if flag is None else flag.control.session) or f"{trace_id:032x}"
+
+    def refusal(self, session: str, tool: str, args: object) -> Control:
+        """Returns the control that refuses a call, as `control.refused`, or one that allows it.
+
+        Where another process denied a loop nothing tells which calls it has: all are refused.
+        """
+        control, found = self.read(session), self.find(session)
+        if control.action is Action.DENY and control.decision is None:
+            return control
+        asked = (flag_refuses(found, tool, variant) for variant in spellings(args))
+        return next(filter(None, asked), Control(control.session))
 
     def lift(self, session: str) -> bool:
         """Lifts what the policy stopped; False where a person did, or nothing is stopped."""

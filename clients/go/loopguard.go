@@ -2,13 +2,15 @@
 // only.
 //
 // The server judges the spans that the agent exports; see docs/other-languages.md. The package
-// speaks one operation of its OpenAPI document (GET /v1/openapi.json): `control_by_query`.
+// speaks two operations of its OpenAPI document (GET /v1/openapi.json): `control_by_query` and
+// `control_of_call_by_query`.
 //
 // A server that cannot be reached stops nobody. Problems are logged, once of each kind in a
 // process.
 package loopguard
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -107,7 +109,7 @@ func New(session string) *Guard {
 // comes once; without one it is empty. The error is a *Stopped if the session is aborted, else that
 // of the context.
 func (g *Guard) Gate(ctx context.Context) (hint string, err error) {
-	found, _ := g.ask(ctx, "", askFor)
+	found, _ := g.ask(ctx, "", askFor, nil)
 	for heard := time.Now(); found.Action == "pause" && ctx.Err() == nil; {
 		next, ok := g.wait(ctx, found.Version)
 		if ok {
@@ -125,15 +127,19 @@ func (g *Guard) Gate(ctx context.Context) (hint string, err error) {
 	return g.once(found), nil
 }
 
-// Refuses asks before a call of a tool. The error is a *Refused, or that of the context; nil if the
-// call may be made.
-func (g *Guard) Refuses(ctx context.Context, tool string) error {
-	found, _ := g.ask(ctx, "", askFor)
+// Refuses asks before a call of a tool. Its arguments are a value that JSON can have, or the text of
+// one; without them (nil) the tool of a denied loop tells. The error is a *Refused, or that of the
+// context; nil if the call may be made.
+func (g *Guard) Refuses(ctx context.Context, tool string, arguments any) error {
+	call, err := json.Marshal(map[string]any{"tool": tool, "arguments": arguments})
+	if err != nil {
+		call, _ = json.Marshal(map[string]any{"tool": tool})
+	}
+	found, _ := g.ask(ctx, "", askFor, call)
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	of := found.Decision
-	if !found.Stops || (found.Action == "deny" && of != nil && of.Tool != tool) {
+	if !found.Stops {
 		return nil
 	}
 	return &Refused{tool, found}
@@ -141,7 +147,7 @@ func (g *Guard) Refuses(ctx context.Context, tool string) error {
 
 // Control asks for the control. Where the server does not answer, everything is allowed.
 func (g *Guard) Control(ctx context.Context) Control {
-	found, _ := g.ask(ctx, "", askFor)
+	found, _ := g.ask(ctx, "", askFor, nil)
 	return found
 }
 
@@ -177,7 +183,7 @@ func (g *Guard) once(found Control) string {
 func (g *Guard) wait(ctx context.Context, version string) (Control, bool) {
 	begun, pause := time.Now(), time.Duration(0)
 	query := fmt.Sprintf("&wait=%d&since=%s", waitFor/time.Second, url.QueryEscape(version))
-	found, ok := g.ask(ctx, query, pollFor)
+	found, ok := g.ask(ctx, query, pollFor, nil)
 	if !ok {
 		pause = retry
 	} else if time.Since(begun) < early {
@@ -190,11 +196,12 @@ func (g *Guard) wait(ctx context.Context, version string) (Control, bool) {
 	return found, ok
 }
 
-// ask returns the control, or one that allows, and whether the server answered.
-func (g *Guard) ask(ctx context.Context, query string, limit time.Duration) (Control, bool) {
+// ask returns the control, of a call if there is one, or one that allows; and whether the server
+// answered.
+func (g *Guard) ask(ctx context.Context, query string, limit time.Duration, call []byte) (Control, bool) {
 	inner, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	found, problem := g.get(inner, query)
+	found, problem := g.get(inner, query, call)
 	if problem != nil {
 		if ctx.Err() == nil {
 			g.warn(problem.kind, problem.text+"; the run goes on unguarded until that is mended")
@@ -210,15 +217,20 @@ func (g *Guard) ask(ctx context.Context, query string, limit time.Duration) (Con
 // A problem has a kind of which there are few, and a text that may differ each time.
 type problem struct{ kind, text string }
 
-func (g *Guard) get(ctx context.Context, query string) (found Control, _ *problem) {
+func (g *Guard) get(ctx context.Context, query string, call []byte) (found Control, _ *problem) {
 	if g.Session == "" {
 		return found, &problem{"session", "no session is named"}
 	}
 	at := strings.TrimRight(g.URL, "/") + "/v1/session/control?id=" + url.QueryEscape(g.Session) + query
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, at, nil)
+	method := http.MethodGet
+	if call != nil {
+		method = http.MethodPost
+	}
+	request, err := http.NewRequestWithContext(ctx, method, at, bytes.NewReader(call))
 	if err != nil {
 		return found, &problem{"address", fmt.Sprintf("%q is no address of a server", g.URL)}
 	}
+	request.Header.Set("Content-Type", "application/json")
 	if g.Token != "" {
 		request.Header.Set("Authorization", "Bearer "+g.Token)
 	}

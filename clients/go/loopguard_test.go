@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -73,15 +74,28 @@ func TestAHintComesOncePerVersion(t *testing.T) {
 	}
 }
 
-func TestADenyRefusesTheToolOfItsLoopOnly(t *testing.T) {
-	guard, _ := answering(t, says(control("deny", "1", "not again")))
+func TestItAsksAboutACall(t *testing.T) {
+	guard, _ := answering(t, func(to http.ResponseWriter, asked *http.Request) {
+		called, _ := io.ReadAll(asked.Body)
+		action := "deny"
+		if string(called) != `{"arguments":{"q":"x"},"tool":"search"}` {
+			action = "allow"
+		}
+		if asked.Method != http.MethodPost || asked.Header.Get("Content-Type") != "application/json" {
+			t.Errorf("%s with %s", asked.Method, asked.Header)
+		}
+		fmt.Fprint(to, control(action, "1", "not again"))
+	})
 	var refused *Refused
-	if err := guard.Refuses(context.Background(), "search"); !errors.As(err, &refused) ||
+	search := map[string]string{"q": "x"}
+	if err := guard.Refuses(context.Background(), "search", search); !errors.As(err, &refused) ||
 		err.Error() != "not again" || refused.Tool != "search" || refused.Control.Action != "deny" {
 		t.Error(err)
 	}
-	if err := guard.Refuses(context.Background(), "write"); err != nil {
-		t.Error(err)
+	for _, unknown := range []any{nil, func() {}} {
+		if err := guard.Refuses(context.Background(), "search", unknown); err != nil {
+			t.Error(err)
+		}
 	}
 }
 
@@ -92,7 +106,7 @@ func TestAnAbortStops(t *testing.T) {
 		err.Error() != "why (session a b&c aborted)" {
 		t.Error(err)
 	}
-	if err := guard.Refuses(context.Background(), "write"); err == nil {
+	if err := guard.Refuses(context.Background(), "write", nil); err == nil {
 		t.Error("a call of an aborted session is made")
 	}
 	ctx, cancel := guard.Context(context.Background())
@@ -104,7 +118,7 @@ func TestAnAbortStops(t *testing.T) {
 	if _, err := guard.Gate(ctx); !errors.As(err, &stopped) {
 		t.Error(err)
 	}
-	if err := guard.Refuses(ctx, "write"); !errors.As(err, &stopped) {
+	if err := guard.Refuses(ctx, "write", nil); !errors.As(err, &stopped) {
 		t.Error(err)
 	}
 }
@@ -165,7 +179,7 @@ func TestAServerThatCannotBeReachedStopsNobodyAndIsToldOnce(t *testing.T) {
 			if hint, err := guard.Gate(context.Background()); hint != "" || err != nil {
 				t.Error(part, hint, err)
 			}
-			if err := guard.Refuses(context.Background(), "search"); err != nil {
+			if err := guard.Refuses(context.Background(), "search", nil); err != nil {
 				t.Error(part, err)
 			}
 		}
@@ -218,7 +232,7 @@ func ExampleGuard() {
 		if hint != "" {
 			fmt.Println("for the model:", hint)
 		}
-		if err := guard.Refuses(ctx, "search"); err != nil {
+		if err := guard.Refuses(ctx, "search", map[string]string{"q": "x"}); err != nil {
 			fmt.Println("for the model, in place of the result:", err)
 			continue
 		}

@@ -1,4 +1,4 @@
-"""What the shipped detectors share."""
+"""Base class and helpers of the shipped detectors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _FIELDS: Final = frozenset(Detection.__slots__)
 
 
 class About(NamedTuple):
-    """What `rules.txt` has on a detector; `wordings` are message and advice, by rule."""
+    """A detector's row in `rules.txt`; `wordings` are message and advice by rule."""
 
     wordings: dict[str, tuple[str, str]]
     tuned_by: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class About(NamedTuple):
 
 
 def table_of(rows: Iterable[Row]) -> dict[str, About]:
-    """What the rows of such a table say, by detector."""
+    """Reads the rows of such a table, by detector."""
     usual, found = "", dict[str, About]()
     for row in rows:
         detector, *rules = row.name.split()
@@ -106,7 +106,7 @@ class BaseDetector:
 
     @classmethod
     def wanted(cls, settings: Settings) -> bool:
-        """Whether these settings have any use for it."""
+        """True if the detector can find anything with these settings."""
         del settings
         return True
 
@@ -115,7 +115,7 @@ class BaseDetector:
         self.reset()
 
     def reset(self) -> None:
-        """Sets the state of a session of which nothing was observed."""
+        """Sets the state of a session without observations."""
 
     def user_turn(self) -> None:
         """A user spoke: what was observed before was done for another request."""
@@ -161,12 +161,18 @@ def critical_if(condition: bool) -> Severity:
 
 
 def answer_of(evidence: Evidence) -> str:
-    """What a call returned, as `906-character answer`, `empty answer` or `61-character error`."""
+    """A call's result in words: `906-character answer`, `empty answer` or `61-character error`."""
     size = f"{evidence.outcome_size:,}-character" if evidence.outcome_size else "empty"
     return f"{size} {'error' if evidence.error else 'answer'}"
 
 
+_ERRORS: Final = {
+    ErrorClass.DETERMINISTIC: "error, which trying again does not change",
+    ErrorClass.TRANSIENT: "error, which may be temporary",
+    ErrorClass.UNKNOWN: "error",
+}
+
+
 def error_of(evidence: Evidence) -> str:
-    """What kind of error it was, as `transient error`; `error` where that is not known."""
-    known = evidence.error_class is not ErrorClass.UNKNOWN
-    return f"{evidence.error_class} error" if known else "error"
+    """The error in words, with whether trying again may help, where that is known."""
+    return _ERRORS[evidence.error_class]

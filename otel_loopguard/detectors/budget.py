@@ -42,9 +42,9 @@ def at_once(
 
 
 def at_limit(settings: Settings, *, over: bool, wanted: str | None = None) -> dict[str, Any]:
-    """The same at a limit that was set, or near it.
+    """As above, at or near a limit that a user set.
 
-    It stops unless an action is set: by a pause where somebody can answer, else by an abort.
+    Unless an action is set it stops the run: by a pause if somebody can answer, else by an abort.
     """
     wanted = wanted or settings.budget_action
     if not over:
@@ -55,7 +55,7 @@ def at_limit(settings: Settings, *, over: bool, wanted: str | None = None) -> di
 
 
 def advised(settings: Settings) -> dict[str, Any]:
-    """The same of advice: a hint where the standard limits were asked for, else a note."""
+    """As above for advice: a hint if the standard limits were asked for, else a note."""
     return at_once(settings, Action.HINT if settings.standard else Action.ALLOW)
 
 
@@ -100,10 +100,6 @@ class CheckpointAdvice(_OwnVerdict):
         return self.found("checkpoint_due", usage.calls, self._given * every, 101, **fields)
 
 
-_MOST_TOKENS: Final = 1 << 40
-"""A span may say anything; beyond a trillion tokens nothing is compared."""
-
-
 class ContextSize(_OwnVerdict):
     """Is it time to compact the context?
 
@@ -129,9 +125,9 @@ class ContextSize(_OwnVerdict):
     def observe(self, step: Step) -> Detection | None:
         tuning = self._settings.tuning.stalls
         if step.kind is Kind.MODEL:
-            if not tuning.compact_tokens or step.tokens_in is None:
+            tokens = step.tokens_in
+            if not tuning.compact_tokens or tokens is None:
                 return None
-            tokens = min(max(step.tokens_in, 0), _MOST_TOKENS)
             if self._full or tokens < tuning.compact_tokens:
                 self._full = self._full and tokens * 2 >= tuning.compact_tokens
                 return None
@@ -160,9 +156,10 @@ class _Used(NamedTuple):
 
 
 class _LimitDetector(_OwnVerdict):
-    """Compares what was used with limits: once near, and once at each of them.
+    """Compares usage with limits, and reports once near and once at each of them.
 
-    What is counted from one turn of the user to the next, `per_task`, is told of each task again.
+    Limits per task (`per_task`) count from one user turn to the next, and are reported for each
+    task.
     """
 
     digits = 6
@@ -532,9 +529,9 @@ class StallDetector(BaseDetector):
     __slots__ = ()
 
     def late(self, clock: Clock, name: str, key: int, now: int, *, near: bool) -> Detection:
-        """The detection of what is late, or near.
+        """The detection of something that is late, or nearly.
 
-        What is no limit that was set leads to a hint at most: a slow build is slow, not stuck, and
+        Without a limit that a user set it leads to a hint at most: a slow build is not stuck, and
         nobody can tell from outside.
         """
         settings, passed = self._settings, (now - clock.since) / 1e9

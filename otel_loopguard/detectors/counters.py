@@ -15,46 +15,46 @@ if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence, Moment
 
 ITEM: Final = 0.22
-"""What one of many items that do not exist weighs: 14 make three, as many as a list has that is
-checked by hand."""
+"""Weight of one of many items that do not exist: 14 of them, about a list that is checked by hand,
+count as three."""
 MASKED: Final = 0.8
-"""How sure it is that calls are the same that are equal after masking what is volatile by name:
-with it, fresh request ids and clocks in every call change no figure of the recorded runs."""
+"""Weight of a repeat that is equal once volatile values are masked by name. With it, fresh request
+ids and clocks in every call change no figure of the recorded runs."""
 GUESSED: Final = 0.6
-"""The same of calls that are equal but for a value that only looks like a nonce: it may be what
-they are about."""
+"""The same for calls that differ in a value that only looks like a nonce: it may be their
+subject."""
 VALUES: Final = 0.15
-"""The same of calls whose answers are equal but for ids and times in them: each may be new."""
+"""The same for calls whose answers differ only in ids and times: each may be new."""
 FADE: Final = 0.985
-"""What a count keeps for each call in between, after 46 calls half: good calls and planning stand
-between the turns of a loop, and what is further apart is another matter."""
+"""Share of a count that each call in between leaves; 46 calls halve it. Good calls and planning
+come between the turns of a loop, and calls that are further apart are no loop."""
 ACROSS: Final = 0.998
-"""The same of what comes back over long stretches of work, as a test that is run after each
-change: if it comes every fortieth call, the eighth is counted as the sixth."""
+"""The same for what comes back over long stretches of work, such as a test that is run after each
+change: with one every forty calls, the eighth counts as the sixth."""
 FOREVER: Final[dict[str, Any]] = {"fade": 1.0, "earlier": 1.0, "window": 1 << 60}
-"""How calls are counted of which nothing fades and nothing is forgotten."""
+"""Arguments of `Counts` for a count that neither fades nor is forgotten."""
 _WINDOW: Final = 50
-"""Calls after which a key that did not come again is forgotten: half of it would have faded."""
+"""Calls after which a key that did not recur is forgotten: half of its count would have faded."""
 _EARLIER: Final = 1 / 3
-"""What is left of a count where the world was changed in between. Without it twice as many of 428
-solved runs are noticed, and two are stopped."""
+"""Share of a count that a change of the world leaves. Without it twice as many of 428 solved runs
+are noticed, and two are stopped."""
 _MOST: Final = 64
-"""Keys of one counter: more than a loop has, and a bound for memory."""
+"""Keys per counter: more than a loop has; bounds memory."""
 _ONCE: Final = 42
-"""The same of keys that came once: after so many others half of a count would have faded, and a
-table with one key more takes twice the memory."""
+"""Keys that occurred once per counter: half of a count would have faded by then, and a table with
+one key more takes twice the memory."""
 _NOTHING: Final = 0.02
-"""A count that says nothing any more, whatever is added to it: a fiftieth of one repeat."""
+"""Count that is dropped as negligible: a fiftieth of one repeat."""
 _CALLS: Final = 16
-"""Different calls that a count names: a deny needs the newest, and no detector asks for more."""
+"""Different calls kept per count: a deny needs the newest, and no detector needs more."""
 
 
 _FADED: Final = 0.1
-"""What a threshold allows for fading: three calls with one between them count as 2.96."""
+"""Allowance for fading at a threshold: three calls with one in between count as 2.96."""
 
 
 def reaches(count: float, threshold: float) -> bool:
-    """True if a count comes to a threshold but for what has faded of it."""
+    """True if a count reaches a threshold, with an allowance for fading."""
     return count >= threshold - _FADED
 
 
@@ -89,7 +89,7 @@ class Count:
 
     @classmethod
     def of(cls, moment: Moment, weight: float, *mark: Any) -> Count:
-        """What is counted of the first call."""
+        """Starts the count with the first call."""
         call, tool, *at = moment
         calls = () if call is None else (call,)
         return cls(weight, mark, *at, calls=calls, tools=(tool,), different=len(calls))
@@ -161,7 +161,7 @@ class Counts:
             del self.repeated[next(iter(self.repeated))]
 
     def get(self, key: Hashable) -> Count | None:
-        """What is counted under a key."""
+        """The count of a key."""
         once = self._once.get(key)
         return self.repeated.get(key) if once is None else Count.of(*once)
 
@@ -210,7 +210,7 @@ class Periods:
 
     The run of `p` grows while a symbol equals the one `p` before it and falls to 0 otherwise, so
     that `r` turns of a cycle of `p` are `run(p) >= (r - 1) * p`. O(longest period) per symbol, O(1)
-    for one that is not among the newest. What a symbol stands for may be kept with it.
+    for one that is not among the newest. A label can be kept with each symbol.
     """
 
     __slots__ = ("_labels", "_need", "_place", "_runs", "_symbols")
@@ -224,11 +224,11 @@ class Periods:
         self._place = 0
 
     def __contains__(self, symbol: int) -> bool:
-        """Whether a symbol is among the newest, as many as the longest period."""
+        """True if a symbol is among the newest, as many as the longest period."""
         return symbol in self._symbols
 
     def run(self, period: int) -> int:
-        """How many symbols in a row equalled the one a period before them."""
+        """Number of symbols in a row that equalled the one a period before them."""
         return self._runs[period] if self._runs else 0
 
     def add(self, symbol: int | None, label: object = None) -> int:
@@ -243,7 +243,7 @@ class Periods:
         return found
 
     def labels(self, period: int) -> list[Any]:
-        """What the symbols of the newest period stand for, in order."""
+        """Labels of the symbols of the newest period, in order."""
         return (self._labels[self._place :] + self._labels[: self._place])[-period:]
 
     def restart(self) -> None:

@@ -19,23 +19,23 @@ if TYPE_CHECKING:
 
 _DETERMINISTIC: Final = ErrorClass.DETERMINISTIC
 _AFTER_SUCCESS: Final = 0.6
-"""What a success of the same tool leaves of its errors: without it one more of 428 solved runs is
-noticed; at 0 a tool that fails every other time is never."""
+"""Share of a tool's errors that its success leaves. At 1, one more of 428 solved runs is noticed;
+at 0, a tool that fails every other time never is."""
 _SOON: Final = 2
-"""Errors of a call that cannot go well by itself."""
+"""Errors before a report, for a call that cannot succeed by itself."""
 _QUOTING: Final = 0.8
-"""What an error weighs that is equal but for what it quotes of the arguments."""
+"""Weight of an error that differs only in what it quotes of the arguments: a chosen value."""
 _ABSENT: Final = 0.2
-"""What an item weighs that is not there: among many, some are not."""
+"""Weight of a missing item: among many items, some are missing."""
 _ALL: Final = 20
-"""Calls of an agent in a row that failed with one error, after which the tool is refused whatever
-it is asked: the longest such row in 471 solved runs has three, in failed ones nine."""
+"""Calls of an agent in a row with the same error after which the whole tool is refused: the longest
+such row in 471 solved runs has three, in failed ones nine."""
 _REFUSED, _PASSING, _PLAIN = "refused", "passing", ""
 _LEFT: Final = {_REFUSED: _AFTER_SUCCESS, _PASSING: 0.0, _PLAIN: _AFTER_SUCCESS}
-"""The same by kind of error."""
+"""Share that a success leaves, by kind of error."""
 _LEFT_IN_SHELL: Final = {**_LEFT, _REFUSED: 1.0}
-"""The same where each call runs something else: that another one went well does not show that it
-was heard that this one is wrong."""
+"""The same in a shell, where each call runs something else: another command's success does not show
+that the model has understood a refusal."""
 
 
 def tool_key(tool: str) -> int:
@@ -93,7 +93,7 @@ class ErrorRepeat(CountingDetector):
         return None if counted is None else self._judge(counted, evidence, again=again, row=row)
 
     def _row(self, evidence: Evidence) -> float:
-        """Calls of the agent in a row that failed with the same line and cannot go well."""
+        """Calls of the agent in a row that failed with the same line and cannot succeed."""
         line, count, last = self._rows.pop(evidence.agent, (None, 0.0, -1))
         if line != evidence.error_line:
             count = 0.0
@@ -136,7 +136,7 @@ class ErrorRepeat(CountingDetector):
 
 _ERROR_RATE: Final = key_of(b"error_rate")
 _ROUNDS: Final = 10
-"""Rounds of which the share is taken: fewer are chance, and more come too late to help."""
+"""Rounds over which the share is taken: fewer are chance, and more come too late to help."""
 
 
 @dataclass(slots=True)
@@ -281,8 +281,8 @@ _CLIMBS: Final = 4
 """Failures after those of the hint from which model calls are denied: as many as `abort_after`
 rounds, for a runtime that could do something else would have."""
 _BACK_OFF: Final = 1.5
-"""Of two pauses the second is longer on purpose if it is half as long again: retries double it as
-a rule, less what is taken off at random."""
+"""Factor from which a pause is deliberately longer than the one before: retries usually double it,
+less some jitter."""
 
 
 _AGENTS: Final = 64

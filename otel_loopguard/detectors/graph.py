@@ -240,7 +240,7 @@ class RapidIteration(_GraphDetector[deque[tuple[int, int]]]):
 
 @dataclass(slots=True)
 class _Visited:
-    """How often each node of a graph run was visited, and what was said of it."""
+    """Visits per node of a graph run, and what was reported of them."""
 
     counts: dict[int, int] = field(default_factory=dict[int, int])
     warned: bool = False

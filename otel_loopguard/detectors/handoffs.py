@@ -19,17 +19,17 @@ if TYPE_CHECKING:
     from otel_loopguard.core import Detection
     from otel_loopguard.settings import Settings
 
-# Up to this part of new text next to nothing came back: names, dates and an opening sentence.
+# Up to this share of new text next to nothing came back: names, dates and an opening sentence.
 _NOTHING: Final = 1 / 3
 _EDITED: Final = 2 / 3
-"""What is left of what was not new where a file was changed: the next item of a plan is another
-one, though its tests pass as before."""
+"""Share that counts of content that was not new, if a file was changed: the next item of a plan is
+a new one, even if its tests pass as before."""
 # Without times, steps within which exchanges make one cycle: about what a team does in ten minutes.
 WINDOW_STEPS: Final = 100
 
 
 class Level(IntEnum):
-    """How bad a cycle of agents is."""
+    """Severity of a cycle of agents."""
 
     LOW = 0
     MEDIUM = 1
@@ -43,7 +43,7 @@ _STARTS: Final = ((12.0, Level.CRITICAL), (8.0, Level.HIGH), (5.0, Level.MEDIUM)
 
 
 class Response(NamedTuple):
-    """What a cycle calls for."""
+    """Response to a cycle."""
 
     intervention: str
     severity: Severity
@@ -52,12 +52,11 @@ class Response(NamedTuple):
 
 
 class Responses:
-    """Chooses the response to a cycle, by its count and by what was tried before.
+    """Chooses the response to a cycle by its count and by what was tried before.
 
-    Low and medium: break the cycle; high: give context; critical, or on and on after one and the
-    same intervention: put it before a human. That pauses where a human can be reached. Where nobody
-    could let it go on, the hand-off is denied, or the run aborted at a critical level if no more
-    than a third of what came back was new.
+    Low and medium: break the cycle. High: give context. Critical, or no end after the same
+    response: ask a person. That pauses the run if a person can be reached; otherwise the hand-off
+    is denied, or the run aborted at a critical level if at most a third of what came back was new.
     """
 
     __slots__ = ("_escalate_at", "_given", "_low", "_patience")
@@ -70,7 +69,7 @@ class Responses:
         self._given: dict[int, tuple[str, int]] = {}
 
     def get(self, loop: int, count: float, news: float) -> Response | None:
-        """What a cycle calls for now; None if it is none yet."""
+        """The response that a cycle needs now; None if it is no cycle yet."""
         if count <= self._low:
             self._given.pop(loop, None)
             return None
@@ -82,7 +81,7 @@ class Responses:
         return self.at(level, news, escalate=times > self._patience)
 
     def at(self, level: Level, news: float, *, escalate: bool) -> Response:
-        """What a level calls for."""
+        """The response to a level."""
         if escalate or level >= self._escalate_at:
             critical = level is Level.CRITICAL
             severity = Severity.FATAL if critical else Severity.CRITICAL
@@ -93,7 +92,7 @@ class Responses:
         return Response("inject_context", Severity.CRITICAL, Action.ASK)
 
     def level(self, count: float) -> Level:
-        """How bad a cycle of so many exchanges is."""
+        """The level of a cycle with so many exchanges."""
         return next((level for start, level in _STARTS if count >= start), Level.LOW)
 
     def clear(self) -> None:
@@ -110,10 +109,10 @@ _ITEMS: Final = 16
 
 
 def is_same_topic(before: Exchange, now: Exchange, overlap: float) -> bool:
-    """Whether two exchanges are about the same, by the part of words that both have.
+    """True if two exchanges are about the same work, by the share of words in common.
 
-    Not the same, and what protects healthy teams: a list that is worked off, the next item, or
-    other names on each side of nearly the same words (one form, filled in for the next item).
+    Healthy teams are protected: a list that is worked off, a next item, or nearly the same words
+    with other names on each side (one form, filled in for the next item) are different work.
     """
     if len(before.words) < _FEW or len(now.words) < _FEW or _goes_on(before, now):
         return False
@@ -127,7 +126,7 @@ def is_same_topic(before: Exchange, now: Exchange, overlap: float) -> bool:
 
 
 def is_reworded(before: Exchange, now: Exchange) -> bool:
-    """Whether half of the content words of an instruction, or of the other, stand in both."""
+    """True if half of the content words of either instruction occur in both."""
     least = min(len(before.terms), len(now.terms))
     if least < _FEW or _goes_on(before, now) or _differ(before.names, now.names):
         return False
@@ -135,7 +134,7 @@ def is_reworded(before: Exchange, now: Exchange) -> bool:
 
 
 def _goes_on(before: Exchange, now: Exchange) -> bool:
-    """Whether an instruction works off the list of the one before, or names the next number."""
+    """True if an instruction works off the previous one's list, or names the next number."""
     # A tenth shorter, and a fifth of it new at most: what was done was struck off.
     shrinks = now.size < 0.9 * before.size and len(before.words) < _FULL
     if shrinks and len(set(now.words) - set(before.words)) <= 0.2 * len(now.words):
@@ -144,7 +143,7 @@ def _goes_on(before: Exchange, now: Exchange) -> bool:
 
 
 def _differ(one: frozenset[int], other: frozenset[int]) -> bool:
-    """Whether each has something that the other has not, as far as both are known whole."""
+    """True if each has something that the other lacks, as far as both are completely known."""
     if len(one) >= _ITEMS or len(other) >= _ITEMS:
         return False
     return bool(one - other) and bool(other - one)
@@ -165,14 +164,14 @@ def news_between(before: Exchange, now: Exchange, *, worded: bool = False) -> fl
 
 
 class _News(NamedTuple):
-    """What came back between two exchanges, 0 to 1."""
+    """News that came back between two exchanges, 0 to 1."""
 
     share: float
     worded: float
-    """The same for work that is handed on in the same words: a line is then as new as its words."""
+    """The same for work handed on in the same words: a line is then only as new as its words."""
 
     def or_of(self, other: _News) -> _News:
-        """What came back in one of two halves."""
+        """News in one of the two halves."""
         return _News(max(self.share, other.share), max(self.worded, other.worded))
 
 
@@ -180,7 +179,7 @@ _NONE: Final = _News(0.0, 0.0)
 
 
 def _came(before: Exchange, now: Exchange, given: Exchange | None) -> _News:
-    """What came back; `given` is how the same work was handed over before."""
+    """News between two exchanges; `given` is how the same work was handed over before."""
     share = news_between(before, now)
     if given is not None and (given.size != now.size or given.words != now.words):
         return _News(share, share)
@@ -197,14 +196,14 @@ class _Return(NamedTuple):
 
 
 def is_near(before: Exchange | _Return, now: Exchange, window: int) -> bool:
-    """Whether an exchange is within so many nanoseconds; without times, within 100 steps."""
+    """True if an exchange is within so many nanoseconds; without times, within 100 steps."""
     if before.time and now.time:
         return now.time - before.time <= window
     return now.step - before.step <= WINDOW_STEPS
 
 
 class _Returns:
-    """The exchanges that go on with a cycle, all of which lie within the window; 64 at most."""
+    """The exchanges of a cycle that lie within the window, at most 64."""
 
     __slots__ = ("_kept", "_window")
 
@@ -236,7 +235,7 @@ class _Returns:
 
     @property
     def worded(self) -> float:
-        """The same, where a line is as new as its words."""
+        """The same, with a line only as new as its words."""
         return 1 + sum(1.0 - one.news.worded for one in self._kept)
 
     @property
@@ -246,7 +245,7 @@ class _Returns:
 
     @property
     def silent(self) -> int:
-        """How many were passed on without a word and without a call."""
+        """Number of exchanges without a word and without a call."""
         return sum(one.silent for one in self._kept)
 
     def news(self, count: float) -> float:
@@ -272,7 +271,7 @@ class _HandoffDetector(BaseDetector):
         return is_same_topic(before, now, self._settings.tuning.exchange.overlap)
 
     def _lacks_news(self, count: float, returns: _Returns) -> bool:
-        """Whether on average no more than `tuning.exchange.news` of what came back was new."""
+        """True if on average at most `tuning.exchange.news` of what came back was new."""
         return count - 1 >= (1 - self._settings.tuning.exchange.news) * len(returns)
 
     def cycle(  # noqa: PLR0913

@@ -54,7 +54,7 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What is known of a session that shows weak signs of being stuck.
+    """A session with weak signs of being stuck, as a judge sees it.
 
     Attributes:
         step: Number of the newest step within the session.
@@ -80,7 +80,7 @@ class Question:
 
 @dataclass(frozen=True, slots=True)
 class Opinion:
-    """What a judge answers.
+    """Answer of a judge.
 
     Attributes:
         confidence: How sure it is that the run is stuck, 0 to 1.
@@ -133,10 +133,10 @@ def _seen(number: int, step: Step) -> _Seen:
 
 
 def weak_signs(steps: Collection[_Seen]) -> tuple[str, ...]:
-    """What is common in healthy runs too, so that no detector acts on it, as sentences.
+    """Weak signs that healthy runs have too, so that no detector acts on them, as sentences.
 
-    At least half of the calls failed, were made before, or got an answer that was given before, or
-    at least half of the model's texts were said before; from four on.
+    From four on: at least half of the calls failed, were made before, or got an earlier answer, or
+    at least half of the model's texts had been written before.
     """
     calls = [int(glance.error) for glance, _ in steps if glance.kind == "tool"]
     found = [(sum(calls), calls, "calls failed")]
@@ -282,7 +282,7 @@ class JudgeDetector(BaseDetector):
         return found
 
     def _receive(self) -> Detection | None:
-        """What follows from the answer, if it has come."""
+        """Returns the detection that follows from the judge's answer, if it has come."""
         pending = self._pending
         if pending is None:
             return None

@@ -54,7 +54,7 @@ if TYPE_CHECKING:
 
 
 _BESIDE: Final = ("stall", "warnings")
-"""What the watch over open spans and the policy find themselves."""
+"""Detections of the watchdog and the policy themselves."""
 _Signs = Callable[[object], tuple[object, ...]]
 
 
@@ -70,7 +70,7 @@ class Entry(NamedTuple):
 
     @property
     def lasts(self) -> bool:
-        """Whether no checkpoint takes back what it counts: what was spent is spent."""
+        """True if its counts survive going back to a checkpoint: what was spent is spent."""
         return self.takes in (Usage, MilestoneStatus) or self.family in {
             "budget", "milestones", "judge",
         }  # fmt: skip
@@ -101,14 +101,14 @@ class Registry:
         off = settings.switched_off
         self.entries = tuple(one for one in entries if off.isdisjoint((one.name, one.family)))
         self.by_name = {entry.name: entry for entry in self.entries}
-        self._by_kind: dict[EvidenceKind, tuple[Entry, ...]] = {}
+        self.by_kind: dict[EvidenceKind, tuple[Entry, ...]] = {}
         for entry in self.entries:
             if entry.own.wanted(settings):
                 for kind in entry.own.kinds if entry.takes is Step else (entry.takes,):
-                    self._by_kind[kind] = (*self.of(kind), entry)
+                    self.by_kind[kind] = (*self.of(kind), entry)
         signs = {
             kind: _getter(sign for entry in known for sign in entry.own.signs)
-            for kind, known in self._by_kind.items()
+            for kind, known in self.by_kind.items()
         }
         self.signs = {kind: found for kind, found in signs.items() if found}
 
@@ -118,8 +118,8 @@ class Registry:
         return (*self.by_name, *_BESIDE)
 
     def of(self, kind: EvidenceKind) -> tuple[Entry, ...]:
-        """What looks at evidence of a kind."""
-        return self._by_kind.get(kind, ())
+        """Detectors of one kind of evidence."""
+        return self.by_kind.get(kind, ())
 
 
 def _entry(make: Factory) -> Entry:

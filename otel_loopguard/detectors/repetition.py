@@ -1,4 +1,4 @@
-"""The same calls again, in one order or another, without anything new."""
+"""Finds the same calls made again, in one order or another, without anything new."""
 
 from __future__ import annotations
 
@@ -78,8 +78,8 @@ class ExactRepeat(CountingDetector):
                 masked = ".masked" if exact != evidence.call_exact else masked
         mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact
         counted = self._counts.add(call, last, evidence, weight, *mark)
-        own = self._settings.of(evidence.tool)
         if counted is not None:
+            own = self._settings.of(evidence.tool)
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
             if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
                 return self._waited(counted, evidence, budget)
@@ -88,7 +88,7 @@ class ExactRepeat(CountingDetector):
         return self._over_turns(evidence) or self._in_digits(evidence)
 
     def _over_turns(self, evidence: Evidence) -> Detection | None:
-        """The same call with the same answer once more in each turn, with hardly a pause."""
+        """Detects the same call with the same answer in each turn, with hardly a pause."""
         key = hash((evidence.call, evidence.outcome))
         last = self._turns.get(key)
         if evidence.outcome is None or (last is not None and last.mark == (self._turn,)):
@@ -181,7 +181,7 @@ class _Move(NamedTuple):
 def _identity(
     evidence: Evidence, call: int | None, outcome: int | None, times: int
 ) -> tuple[float, float]:
-    """How alike a call and its outcome are to the last ones, for a hint and for a stop."""
+    """Similarity of a call and its outcome to the last ones, for a hint and for a stop."""
     if outcome != evidence.outcome_exact:
         return MASKED, surer(VALUES, times)
     if call == evidence.call_exact:
@@ -204,14 +204,14 @@ _SHOWN: Final = 120
 _NEWS: Final = 0.3
 """New share of an answer that is another page."""
 _MAY_BE: Final = -1
-"""What had moved before a call that gave no answer: whatever moves, it may have been done."""
+"""Epoch before a call that gave no answer: it may have been done, whatever else changed."""
 _STARTS: Final = 4
 """Starts of what is under way by then, each time under another name: the second may replace one
 that hangs, and the third be a last try."""
 
 
 def again_key(call: int) -> int:
-    """Identity of a call that is done again: the call's own as a loop ends with a new answer."""
+    """Key of a call that is done again, apart from its own: a new answer ends a loop of calls."""
     return call ^ _AGAIN
 
 
@@ -271,7 +271,7 @@ class MadeAgain(BaseDetector):
         )  # fmt: skip
 
     def _unanswered(self, call: int, evidence: Evidence) -> Detection | None:
-        """A call that makes something, of which nobody knows whether it did."""
+        """Handles a call that makes something, if it is not known whether it did."""
         if not (evidence.makes and evidence.unanswered):
             return None
         # What may have been done counts as done, so that the next success is the second.
@@ -331,7 +331,8 @@ class SimilarRepeat(BaseDetector):
 
 
 _ASKED: Final = 6
-"""Questions among which alike ones count: who comes back to one later has looked elsewhere."""
+"""Newest questions among which similar ones count; an agent that asks again later has looked
+elsewhere."""
 _IN_VAIN, _NEW = 0.4, 0.85
 """Share of their words that is common to two questions for the same where the answer brought
 nothing new, and where all of it is; with two thirds of it new it is seven tenths."""
@@ -352,13 +353,13 @@ def _alike(one: frozenset[str], other: frozenset[str], share: float) -> bool:
 
 _UNKNOWN: Final = (0, 0.0, 0.0)
 _TELLING: Final = 0.9
-"""What the calls of a cycle count on the average where it is found after its turns; less, later:
-the answers of one in ten may be mere words."""
+"""Mean weight of a cycle's calls with which it is found after its usual number of turns, and with
+less weight later: the answers of one call in ten may be single words."""
 
 
 @lru_cache(maxsize=16)
 def _cycle_needs(longest: int, repeats: float) -> tuple[int, ...]:
-    """How long each period has to run; a cycle of one call is a repeat: another detector's."""
+    """Length that each period must run; a cycle of one call is left to `exact_repeat`."""
     less = [1.0 if period >= 9 else 0.5 if period >= 4 else 0.0 for period in range(longest + 1)]
     needs = [max(round((repeats - less[at] - 1) * at), at) for at in range(2, longest + 1)]
     return (0, 0, *needs)

@@ -29,18 +29,19 @@ if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence
 
 _OTHER: Final = 0.7
-"""What another answer of the tool leaves: it does answer."""
+"""Share that another answer of the tool leaves: the tool does answer."""
 _LINE: Final = 50
-"""Characters from which an equal answer is no chance; a shorter one says as much less."""
+"""Characters from which an equal answer is no coincidence; shorter ones weigh proportionally
+less."""
 _WORD: Final = 0.38
-"""What a mere word says: of nine questions with one, it is noticed."""
+"""Weight of a single word: the ninth question with it is reported."""
 _UNKNOWN: Final = 0.5
-"""What a page says of a tool of which nobody knows that it reads: six of them are a wall. A shorter
-answer says as much less as words come again by chance: a line is told at the tenth, and a receipt
-of two words never."""
+"""Weight of a page from a tool that is not known to read: six of them are reported. Shorter answers
+weigh less, as words recur by chance: a line is reported at the tenth, a receipt of two words
+never."""
 _NEARLY: Final = 0.5
-"""What a page says that is nearly the one before it, or the same in another order: the fourth pod
-of a service looks like the others."""
+"""Weight of a page that is nearly the previous one, or the same in another order: the fourth pod of
+a service looks like the others."""
 _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
 
 
@@ -106,7 +107,7 @@ class Stagnation(CountingDetector):
 
 
 def _weight(evidence: Evidence, before: str) -> float:
-    """What a short answer says, or one that found nothing, after that to the sample before."""
+    """Weight of an answer that is short, found nothing, or differs from the sample before it."""
     size = evidence.outcome_size
     weight = min(max(size / _LINE, _WORD), 1.0)
     if weight < 1.0 and before and before != evidence.sample:
@@ -120,15 +121,15 @@ def _weight(evidence: Evidence, before: str) -> float:
 
 
 _STAYS: Final = 8
-"""Pages in a row that were all shown before, until it is told: people go back and forth a few times
-before they know their way."""
+"""Known pages in a row before a report: people go back and forth a few times until they know their
+way."""
 _RETURNS: Final = 3
-"""Times that a file is changed back: once or twice is how people try things out."""
+"""Reverts of a file before a report: one or two are how people try things out."""
 _STATES: Final = 16
 """States that are remembered: as long a way round as the longest cycle."""
 _NEW_STATE: Final = 0.3
-"""What a state that was not there before leaves of the returns: who goes back to a list after each
-of its items is at work."""
+"""Share of the returns that a new state leaves: going back to a list after each of its items is
+work."""
 
 
 class BackToState(BaseDetector):
@@ -216,16 +217,16 @@ _ECHO: Final = 40
 """Characters from which an answer that was in the question is an echo: a shorter one may well be
 the value that was asked for."""
 _ECHOES: Final = 3.0
-"""Programs that print their own text until it is told: two may be remarks."""
+"""Programs in a row that print their own text before a report: two may be remarks."""
 _PLACE: Final = 0.5
-"""What a page weighs on which nothing is: the end of a list is found that way."""
+"""Weight of an empty page: that is how the end of a list is found."""
 
 _NOTHING_NEW: Final = key_of(b"nothing_new")
 _LAST: Final = 24
 """Answers that are looked back at: as many calls as a loop is remembered for."""
 _SHARE: Final = 0.9
-"""Share of them that was given before in the run: it finds failed runs in environments to act in
-with a third of the false alarms that the share of new words had."""
+"""Share of the answers that were given before. It finds failed runs in simulated environments with
+a third of the false alarms of a share of new words."""
 
 
 class NothingNew(BaseDetector):
@@ -281,7 +282,7 @@ class NothingNew(BaseDetector):
 
 _IDLE_COMMAND: Final = key_of(b"idle_command")
 _IDLE: Final = 4
-"""Commands that do nothing until it is told: one or two are slips, three may be notes."""
+"""Commands that do nothing before a report: one or two are slips, three may be notes."""
 
 
 class IdleCommand(CountingDetector):
@@ -321,7 +322,7 @@ class IdleCommand(CountingDetector):
 
 _NO_BETTER_SCORE: Final = key_of(b"no_better_score")
 _NO_BETTER: Final = 6
-"""Tries without a better number until it is noted, and noted again."""
+"""Tries without a better number before each report: a chosen value."""
 
 
 class NoBetterScore(BaseDetector):
@@ -353,7 +354,7 @@ class NoBetterScore(BaseDetector):
 
 
 _ALIKE: Final = 60.0
-"""Percent of two commands that are common where they try the same: another test of the suite, the
+"""Percent that two commands have in common if they try the same: another test of the suite, the
 same program with another flag."""
 
 
@@ -413,7 +414,7 @@ class RepeatedEdit(BaseDetector):
 
 
 def _is_same(evidence: Evidence, tool: str, call: int | None, sample: str) -> bool:
-    """Whether a call tries what failed; without their arguments it is taken for the same."""
+    """True if a call tries what failed; a call without known arguments is assumed to."""
     if tool != evidence.tool or call is None or call == evidence.call or not sample:
         return tool == evidence.tool
     return fuzz.ratio(sample, evidence.sample, score_cutoff=_ALIKE) > 0
@@ -422,14 +423,14 @@ def _is_same(evidence: Evidence, tool: str, call: int | None, sample: str) -> bo
 _SAID: Final = 12
 """Characters from which a verdict is one: below, words coincide."""
 _AGAIN: Final = 0.5
-"""What the same try weighs, with nothing changed in between: `exact_repeat` counts it in full."""
+"""Weight of the same try without a change in between: `exact_repeat` counts it in full."""
 _ANOTHER: Final = 0.2
-"""New share of a failure from which it is another one: builds that fail at one error after another
-bring 0.13 to 0.35, stuck ones 0 to 0.12."""
+"""New share of a failure that makes it another one: builds that fail at one error after another
+have 0.13 to 0.35 of it, stuck ones 0 to 0.12."""
 _STEER: Final = 4 / 3
-"""Times the threshold from which another way is asked for: eight failures where six are told."""
+"""Factor of the threshold for a steer: eight failures instead of the six for a hint."""
 _TRIES: Final = 20
-"""Tries with nothing changed in between that are refused: one recorded run made 278."""
+"""Tries without a change in between before a refusal: a chosen value; one recorded run made 278."""
 
 
 class SameVerdict(CountingDetector):
@@ -489,7 +490,7 @@ class SameVerdict(CountingDetector):
         needed = evidence.needs(threshold)
         if counted is None or not reaches(counted.count, needed):
             return None
-        said = {"what": "failed" if evidence.failing else "turned down what was tried"}
+        said = {"what": "failed" if evidence.failing else "rejected what was tried"}
         if not rejects or equal is None:
             # The successes in between would take every confirmation back: this is on no ladder.
             further = reaches(min(counted.count, alike), needed * _STEER)
@@ -571,7 +572,7 @@ class Sweep(BaseDetector):
 
 
 _REVISIONS: Final = 6
-"""Revisions in a row that change hardly anything until it is told: a careful writer makes three."""
+"""Revisions in a row that hardly change the text before a report: careful writers make three."""
 
 
 class RevisedInVain(CountingDetector):

@@ -40,7 +40,7 @@ class _PhraseStreak(_TextDetector):
         self._rows: dict[int, tuple[int, int]] = {}
 
     def shows(self, text: ModelText) -> bool:
-        """Whether a text shows the sign."""
+        """True if a text shows the sign."""
         raise NotImplementedError
 
     def observe(self, text: ModelText) -> Detection | None:
@@ -339,7 +339,7 @@ class ToolShopping(_TextDetector):
 
 
 def _is_in_vain(evidence: Evidence) -> bool:
-    """Whether nothing came of a call; an outcome that was not captured may be news."""
+    """True if nothing came of a call; an outcome that was not captured may be news."""
     if evidence.error or evidence.nothing or evidence.echo:
         return True
     if evidence.effect is WRITE or evidence.effect is WAIT:

@@ -53,7 +53,7 @@ _FIRST: dict[Kind, tuple[Factory, ...]] = {
 EXTRACTORS: dict[Kind, tuple[Factory, ...]] = {
     kind: (*_FIRST.get(kind, ()), UsageExtractor, PlanTracker, MilestoneExtractor) for kind in Kind
 }
-"""What looks at which kind of step, in this order: some read what those before them found."""
+"""Extractors by kind of step, in the order they run; some read what earlier ones found."""
 
 
 class Extractors:

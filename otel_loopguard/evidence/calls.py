@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 _SAMPLE: Final = 256
-"""Bytes of arguments that are kept to be compared: what a call is about stands in front."""
+"""Bytes of arguments that are kept for comparison: the subject of a call usually comes first."""
 _PAGING, _ENDS = WORDS["paging"], WORDS["ends"]
 """Arguments that page, where they are numbers or lists that begin with one; and how far."""
 
@@ -34,15 +34,15 @@ _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _SECONDS: Final = range(1_400_000_000, 2_000_000_000)
 """Seconds since 1970 that are a time of these years, as the masks of answers take them."""
 _TIMED: Final = re.compile(_TIME.pattern + r"|\b1[4-9]\d{8}(?:\d{3})?\b")
-"""What holds a time, as text or as seconds or milliseconds since 1970: other arguments are not
-looked through for one."""
+"""Values that hold a time, as text or as seconds or milliseconds since 1970; other arguments are
+not searched for one."""
 _TIME_CHARS: Final = 16
-"""Characters of a time down to its minute, by which windows are told apart."""
+"""Characters of a time up to its minute, which is enough to tell two windows apart."""
 
 
 @lru_cache(maxsize=4096)
 def seed_of(tool: str, agent: str = "") -> int:
-    """What keeps equal arguments of two tools apart, and equal calls of two agents."""
+    """Key that separates equal arguments of different tools or agents."""
     return key_of(text_bytes(f"{agent}\0{tool}"))
 
 
@@ -62,7 +62,7 @@ class Call(NamedTuple):
     change: int | None
     """Key of them without arguments that are volatile by name, the rest as it is."""
     guessed: bool
-    """Whether the key rests on a value that looks volatile, or on arguments that were cut."""
+    """True if the key rests on a value that looks volatile, or on arguments that were cut."""
     raw: bytes
     """Canonical bytes of the arguments, bounded."""
     arguments: object
@@ -70,9 +70,10 @@ class Call(NamedTuple):
     sample: str
     """The first characters of the arguments."""
     seed: int
-    """What stands for agent and tool."""
+    """Key of agent and tool."""
     ahead: float | None = None
-    """Seconds by which a time that may be the call's own is later than its start; None without."""
+    """Seconds from the call's start to a time in its arguments that may be its own clock; None
+    without."""
 
 
 def deed_of(call: Call) -> int | None:
@@ -86,10 +87,10 @@ def deed_of(call: Call) -> int | None:
 
 
 def place_of(call: Call) -> tuple[int, float] | None:
-    """Identity of all arguments but the one that pages through something, and its value.
+    """Key of the other arguments, and the page position, of a call that pages through something.
 
-    A number under a name that pages, or a time under any, as text or as seconds since 1970: a log
-    is paged through by time.
+    The position is a number under a paging name, or a time under any name, as text or as seconds
+    since 1970: logs are paged by time.
     """
     arguments = call.arguments
     if not isinstance(arguments, dict):
@@ -254,7 +255,7 @@ def _plain_path(name: str, value: object) -> object:
 
 _PAIR: Final = re.compile(r'"((?:[^"\\]|\\.){1,64})":("(?:[^"\\]|\\.){0,200}"?|[^,{}\[\]]{1,64})')
 _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64})')
-"""The same where there is no backslash, in a fraction of the time."""
+"""As above for text without a backslash, in a fraction of the time."""
 _IDENTIFIES: Final = re.compile(pattern_of("identifies"))
 _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'
@@ -282,11 +283,11 @@ def _differing(last: str, sample: str) -> list[tuple[str, str, str]]:
 
 
 def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
-    """Whether a call asks the same of another item, a name or a number, than its tool's last.
+    """True if a call asks the same as its tool's last call, about another item (a name or number).
 
-    In a search only what is numbered or an address is an item: who asks for one thing in other
-    words asks for the same, unless `texts` are what the tool is about. What looks like a nonce
-    beside arguments that stay is none.
+    In a search only numbers and addresses are items, because other words may ask for the same
+    thing, unless `texts` are what the tool is about. A value that looks like a nonce, beside
+    arguments that stay the same, is no item.
     """
     differing = _differing(last, sample)
     for name, was, value in differing:
@@ -300,7 +301,7 @@ def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
 
 
 def may_be_another(sample: str, *, texts: bool = False) -> bool:
-    """Whether a call may be told apart by an item, as `is_another`, if its tool's last is gone."""
+    """True if `is_another` may hold but the tool's last call is no longer known."""
     return any(
         texts or not _is_search(name) or _NUMBERED.fullmatch(value)
         for name, value in _pairs(sample)
@@ -334,7 +335,7 @@ def is_numbered(last: str, sample: str) -> bool:
 
 @lru_cache(maxsize=256)
 def _is_search(name: str) -> bool:
-    """Whether an argument, by its name of 64 characters at most, says what is searched for."""
+    """True if an argument's name (at most 64 characters) says that it holds the search text."""
     return normalize.SEARCHES.search(name) is not None and _IDENTIFIES.search(name) is None
 
 
@@ -347,8 +348,8 @@ def _pairs(sample: str) -> Sequence[tuple[str, str]]:
 _ADDRESS: Final = re.compile(r"[/=@\\]")
 _NAME: Final = re.compile(r'"[^"\\]{0,64}":')
 _NAME_OR_ADDRESS: Final = re.compile(r'"[^"\\]{0,64}":|[^\s"]{0,256}[/=@\\][^\s"]{0,256}')
-"""What are no words of a question: names of arguments, addresses and what is set to a value. Where
-there is no address, to look for one costs more than all else."""
+"""Parts of a question that are not words: names of arguments, addresses and assigned values. The
+pattern without addresses is for text that has none: looking for one costs more than all else."""
 _TERM: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7a3]{2}|[^\W\d_]{4,}")
 """Words that carry content are longer than those that join them, except where words are not
 written apart: there pairs stand for them."""
@@ -370,13 +371,13 @@ _LEAST: Final = 200
 _EACH: Final = 1_000
 """Characters of each end of a draft that are compared: more costs time and tells no more."""
 _TOOLS: Final = 4
-"""Tools of which the last draft is kept, 4,000 characters each."""
+"""Tools whose last draft is kept, 4,000 characters each."""
 _ALIKE: Final = 90.0
 """Percent of both samples that are common where a call revises: two words in twenty."""
 
 
 _COMPARED: Final = 8
-"""Calls of which the last short answer is kept: what varies comes back soon."""
+"""Calls whose last short answer is kept: an answer that alternates comes back soon."""
 _ANSWER: Final = 400
 """Characters of an answer that is a record, not a document."""
 _VARIANT: Final = 85.0
@@ -400,9 +401,9 @@ class Versions:
         self._answers: dict[int, str] = {}
 
     def revises(self, call: Call, outcome: Outcome) -> bool:
-        """Whether arguments and outcome are nearly what the tool's last were, and one differs.
+        """True if arguments and outcome are almost those of the tool's last call, and one differs.
 
-        Short ones (below 200) are not kept, and revise nothing.
+        Texts below 200 characters are not kept, so they never count as a revision.
         """
         before = self._drafts.pop(call.seed, None)
         if len(call.raw) < _LEAST or outcome.size < _LEAST:
@@ -417,9 +418,9 @@ class Versions:
             and fuzz.ratio(before[1], now[1], score_cutoff=_ALIKE) > 0
         )
 
-    def varies(self, call: Call, outcome: Outcome, *, changed: bool) -> bool:
-        """Whether a call that was made before got an answer that differs in a name or two."""
-        if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
+    def varies(self, call: Call, outcome: Outcome) -> bool:
+        """True if a repeated call got an answer that differs from its last in one or two names."""
+        if call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
         shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
         before = self._answers.get(call.exact, shape)
@@ -431,7 +432,7 @@ class Versions:
 
 
 def _names_id_of(arguments: object, answer: bytes) -> bool:
-    """Whether an answer names an id that the call was given: who starts something has none yet."""
+    """True if an answer contains an id that the call was given; a new job has none yet."""
     if not isinstance(arguments, dict):
         return False
     named = cast("dict[str, object]", arguments)

@@ -1,7 +1,7 @@
-"""Whether a call changes the world, told from its tool's name and, for shells, its command.
+"""Decides from a tool's name and, for shells, its command whether a call changes the world.
 
-A changed world is what makes asking again sensible: a test run after an edit is no repeat. When in
-doubt a call is UNKNOWN, which neither opens an epoch nor counts as a read.
+Asking again makes sense after a change: a test run after an edit is no repeat. When in doubt a call
+is UNKNOWN, which neither opens an epoch nor counts as a read.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ _COMMAND: Final = 4_000
 _FEW: Final = 8
 """Arguments that are looked at for a command: tools that run one have few."""
 _BETWEEN: Final = re.compile(r"(?:__|[./:])(?=[^\W\d_])")
-"""What stands between the names of servers and tools: `mcp__server__tool`, `server.tool`; a version
-or a number at the end is neither."""
+"""Separators between the names of servers and tools (`mcp__server__tool`, `server.tool`); a version
+or number at the end is not separated."""
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
 _EFFECTS: Final = tuple(
     (WORDS[says], effect)
@@ -58,7 +58,7 @@ _PATCHES: Final = re.compile(pattern_of("writes", "patch"))
 
 
 class ToolName(NamedTuple):
-    """What the name of a tool says about its calls."""
+    """Effects of a tool's calls as its name suggests them."""
 
     words: frozenset[str]
     effect: Effect
@@ -78,7 +78,7 @@ class ToolName(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def tool_name(tool: str) -> ToolName:
-    """What is read from the name of a tool; the callers cut it to `NAMED` characters."""
+    """Parts read from a tool's name, which callers cut to `NAMED` characters."""
     # What a call does its own name says, and not that of the server that it goes to.
     named = [word.lower() for word in _WORDS.findall(_BETWEEN.split(tool)[-1])]
     words = frozenset(word.lower() for word in _WORDS.findall(tool))
@@ -139,9 +139,9 @@ _SLEEP: Final = re.compile(pattern_of("sleep"))
 
 
 def slept_in(arguments: object) -> int:
-    """Nanoseconds that a command or a program is told to sleep, a day at most.
+    """Nanoseconds that a command or program is told to sleep, at most a day.
 
-    Whatever the tool is called: `sleep` is a word of shells and languages, not of tools.
+    The name of the tool does not matter: `sleep` is a word of shells and languages.
     """
     command = command_of(arguments) or ""
     if "sleep" not in command:

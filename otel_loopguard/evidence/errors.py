@@ -1,4 +1,4 @@
-"""What a failed step says: the line that names the error, and what can be told from it."""
+"""Reads a failed step: the line that names the error, its kind, and keys to compare it by."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNNAMED: Final = re.compile(pattern_of("no error"))
 
 
 def error_class(step: Step) -> ErrorClass:
-    """Whether trying the failed step again can help; UNKNOWN if that is not known."""
+    """Returns whether trying the failed step again can help; UNKNOWN if that is not known."""
     if not step.error:
         return ErrorClass.UNKNOWN
     return text_class(" ".join(part for part in (step.error_type, error_text(step)) if part))
@@ -55,7 +55,7 @@ def is_transient(step: Step, said: str) -> bool:
 
 
 def error_text(step: Step) -> str | None:
-    """What a failed step said: the error text, or an outcome that is text."""
+    """Text of a failed step: the error text, or an outcome that is text."""
     for text in (step.error_text, step.outcome):
         if isinstance(text, str) and text.strip():
             return text
@@ -97,12 +97,11 @@ def _naming(text: str) -> tuple[str, ...]:
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:
-    """Key of the line that names the error, and of what stands below it.
+    """Key of the line that names the error, and of the text below it.
 
-    The line has its volatile values masked and its numbers not, but for the line of a session of a
-    shell; below it, where a headline is told in detail, numbers that stand alone are masked, too:
-    they count lines and columns. None where a text is long and no line of it names an error: its
-    end says too little.
+    Volatile values in the line are masked and its numbers are kept, except in the line of a shell
+    session. Below a headline with details, separate numbers are masked too: they count lines and
+    columns. None if a long text has no line that names an error: its end says too little.
     """
     text = error_text(step)
     if line is None or text is None:
@@ -136,10 +135,10 @@ def says_absent(step: Step) -> bool:
 
 
 def error_shape(line: bytes, arguments: bytes = b"") -> int:
-    """Key of the line that names an error, numbers, volatile and quoted values masked.
+    """Key of the line that names an error, with numbers, volatile and quoted values masked.
 
-    Quoted is what also stands in the arguments: "no such file: 'a.txt'" and "no such file: 'b.txt'"
-    are one error.
+    A quoted value is one that also occurs in the arguments: "no such file: 'a.txt'" and "no such
+    file: 'b.txt'" are the same error.
     """
     return key_of(masked_numbers(_without_quotes(line, arguments[:_ARGUMENTS])))
 

@@ -1,4 +1,4 @@
-"""What a session has below all of its answers, whatever was called: token counts, costs, ids."""
+"""Learns the frame that a session adds to all answers: token counts, costs, ids."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _LINES: Final = 4
 _FIELDS: Final = 8
 """Fields of an answer that are looked at, likewise."""
 _HEAD: Final = 128
-"""Bytes in front of an answer by which its kind is told apart."""
+"""Bytes at the start of an answer that identify its kind."""
 _KINDS: Final = 3
 """Kinds of answers that have it: two may have a line in common by chance."""
 _UNLIKE: Final = 2
@@ -66,15 +66,15 @@ def _way(was: str, now: str) -> int:
 
 
 class Frame:
-    """Learns what stands below every answer, whatever was called.
+    """Learns the text that follows every answer, whatever was called.
 
-    What changes with every call tells of none of them: tokens that are left, what was spent, the
-    number or id of the call. One of the last lines or a field is learned where five answers of
-    three tools, or of three programs of a shell, had it in a row, with values that were never those
-    of the last answer nor of the question, and numbers that went one way: those of several things
-    that are looked at in turn go up and down. What never changes, as a reminder, makes no answer
-    longer: the last lines are learned that answers of two tools, or two of a shell, have in common.
-    Either is forgotten with the first answer that is otherwise.
+    Values that change with every call say nothing about it: tokens left, money spent, the number or
+    id of the call. A field, or one of the last lines, is learned once five answers in a row from
+    three tools (or three programs of a shell) had it, with values that were never those of the last
+    answer or of the question, and with numbers that only went one way; numbers of several things
+    looked at in turn go up and down. Text that never changes, such as a reminder, does not make an
+    answer longer: last lines are learned if answers of two tools, or two of a shell, share them.
+    Both are forgotten with the first answer that differs.
     """
 
     __slots__ = ("_above", "_kinds", "_last", "_pieces", "_still", "_times")
@@ -156,7 +156,7 @@ class Frame:
 
     @property
     def _moves(self) -> bool:
-        """Whether what moves has been learned."""
+        """True if a moving part has been learned."""
         return self._times >= _ANSWERS and len(self._kinds) >= _KINDS
 
     def _without_fields(self, fields: dict[str, object]) -> dict[str, object]:
@@ -182,7 +182,7 @@ class Frame:
 def _moved(
     pieces: Mapping[str, _Piece], here: Mapping[str, tuple[str, ...]], reading: Reading
 ) -> dict[str, _Piece]:
-    """What is another in an answer than in the last, and was not given with the question."""
+    """Values of an answer that differ from the last answer and were not in the question."""
     asked = reading.arguments if reading.raw is None else reading.raw[:_ASKED].decode("latin-1")
     given = frozenset(_VALUE.findall(asked[:_ASKED]) if isinstance(asked, str) else ())
     return {

@@ -164,7 +164,7 @@ class GraphExtractor:
             run.news = True
 
     def _waiting(self, run: _Run, step: Step) -> bool:
-        """Whether time was given since the visit before ended, within the wait budget."""
+        """True if time was left after the previous visit ended, within the wait budget."""
         end, settings = step.end or 0, self._settings
         took = end - run.end - (self._model_time - run.model_time)
         long = run.end > 0 and step.start > 0 and took >= settings.tuning.calls.wait_gap_s * 1e9
@@ -172,7 +172,7 @@ class GraphExtractor:
         return (run.waited or long) and within
 
     def _start_anew(self, run: _Run, step: Step) -> None:
-        """What is noted from now on belongs to the next visit."""
+        """Assigns everything that is noted from now on to the next visit."""
         if run.news:
             run.moved = step.end or 0
         run.news = run.known = run.unseen = run.silent = run.waited = run.spoke = False
@@ -240,7 +240,7 @@ class GraphExtractor:
 
 
 def _home(run: _Run, key: int, place: int) -> bool:
-    """Whether the node is the one that a stretch without news came round to first."""
+    """True if this is the node that a stretch without news came back to first."""
     run.number += 1
     if run.number - run.home_at > _FAR:
         run.home, run.home_at = None, run.number

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _LOOK: Final = 4_000
 """Characters of an instruction that are read: a page and a half."""
 _PARSED: Final = 100_000
-"""Characters of arguments that are parsed for one: who hands over more hands over data."""
+"""Characters of arguments that are parsed for an instruction: longer ones hand over data."""
 _WORDS: Final = 64
 """Words of it that are kept, 4 bytes each: a sample by key, so that both sides keep the same."""
 _ITEMS: Final = 16
@@ -50,7 +50,7 @@ _TARGETS: Final = frozenset(("agent_name", "coworker", "agent", "recipient", "to
 
 
 class _Said(NamedTuple):
-    """What a text says, as keys; see `Exchange`."""
+    """Keys of a text; see `Exchange`."""
 
     words: array[int]
     terms: frozenset[int]
@@ -134,20 +134,21 @@ class HandoffExtractor:
         return self._exchange(step, giver, said if said is not None else outcome, untold)
 
     def _report(self, name: str | None, outcome: str | None) -> None:
-        """What a run ended with is its answer, where its model calls did not say it before."""
+        """Takes a run's result as its answer, if its model calls did not say it before."""
         if not self._turns and outcome is not None:
             self._turn(name, outcome)
 
     def _beside(self, name: str, step: Step) -> bool:
-        """Whether a run of this agent began before its run before had ended."""
+        """True if a run of this agent began before its previous run had ended."""
         before = self._runs.get(name, 0)
         keep(self._runs, name, max(before, step.end or 0), AGENTS)
         return 0 < step.start < before
 
     def _turn(self, agent: str | None, text: str | None) -> None:
-        """An agent spoke. What the giver of the work says to itself is no answer.
+        """Handles a text of an agent; what the giver of the work says to itself is no answer.
 
-        A run is an exchange once it ends: without hand-offs who gave work before speaks for itself.
+        A run is one exchange, made when it ends: without hand-offs the giver speaks for itself
+        until then.
         """
         gave = agent is not None and agent == self._giver and agent != self._holder
         if gave and self._announced:

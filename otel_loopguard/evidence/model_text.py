@@ -1,7 +1,7 @@
-"""What models write, as evidence that keeps no text.
+"""Reads what models write as evidence, and keeps no text.
 
-All phrases stand on word boundaries ("in**stalled**" is no stall), and none means anything when it
-is seen once.
+All phrases match at word boundaries ("in**stalled**" is no stall), and none means anything when it
+occurs once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ def _key(agent: str, node: str, model: str) -> int:
 
 
 def speaker_of(step: Step) -> tuple[int, str]:
-    """Key and name of who wrote a step's text: its agent, node and model.
+    """Key and name of the speaker of a step's text: its agent, node and model.
 
-    Different agents are different speakers, and so are two models that are asked the same.
+    Two models that are asked the same are two speakers, as two agents are.
     """
     agent, node, model = ((part or "")[:NAMED] for part in (step.agent, step.node, step.model))
     return _key(agent, node, model), repr(agent or node) if agent or node else "the model"
@@ -136,7 +136,7 @@ def sample_of(text: str) -> str:
 
 
 def is_structured(look: str) -> bool:
-    """Whether a text is data rather than prose: JSON, a block of code, a table."""
+    """True if a text is data rather than prose: JSON, a block of code, a table."""
     text = look.strip()
     if text[:1] in _DATA or text.startswith(_FENCE):
         return True
@@ -174,12 +174,12 @@ def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
 
 
 def chant_of(text: str, times: int, chars: int) -> Tail | None:
-    """A sentence, or a few of them, said over and over anywhere in a text; None if there is none.
+    """Finds a sentence, or a few, that a text says over and over; None if there is none.
 
-    Sentences and lines are compared without their case and spaces, in a row and in groups of up to
-    24, one of which has 12 bytes. What is no prose, as a line of a table, ends a row; blocks
-    of code and data are left out. Of a long text head and tail are looked at, 16,000 characters
-    and 500 sentences each.
+    Sentences and lines are compared in a row and in groups of up to 24, one of which has 12 bytes;
+    case and spaces do not count. Blocks of code and data are left out, and a line that is no prose,
+    such as a row of a table, ends a row. Of a long text, head and tail are searched: 16,000
+    characters and 500 sentences each.
     """
     if size_of(text) < chars or text[:_LOOK].lstrip()[:1] in _DATA:
         return None
@@ -199,7 +199,7 @@ def chant_of(text: str, times: int, chars: int) -> Tail | None:
 
 
 def _verses(said: list[str], period: int, times: int, chars: int) -> Tail | None:
-    """A group of sentences that stands often enough in a row."""
+    """Finds a group of sentences that occurs often enough in a row."""
     row = 0
     prose: dict[str, bool] = {}
     for place in range(period, len(said)):
@@ -241,29 +241,29 @@ _PIECES: Final = bytes.maketrans(
 _OF_ALL: Final = 0x616C_6C21
 """Tells the key of a whole answer from that of a piece."""
 _OF_WORDS: Final = 0x776F_7264
-"""The same of a word: a line of one is a piece, too."""
+"""As above for a word: a line with one word is a piece, too."""
 _WORD: Final = re.compile(r"\w+")
 LINE: Final = 120
 """Bytes from which a text is more than a line: twice what says something by itself."""
 
 
 class News(NamedTuple):
-    """What is new in an outcome."""
+    """Novelty of an outcome."""
 
     share: float
     """The part of it that is new, 0 to 1."""
     echo: bool
-    """Whether half or more of it stood in the call's own arguments."""
+    """True if half or more of it occurred in the call's own arguments."""
     seen: bool
-    """Whether all of it was given before."""
+    """True if all of it was known."""
 
 
 class Novelty:
     """Remembers the pieces of what a session has seen, in constant memory.
 
-    A piece is what stands between two marks of punctuation or line ends, three characters or more,
-    in lower case; of a long text those of its head and tail count, 64 at most. A piece weighs as
-    much as it is long: the frame around an answer is not its news.
+    A piece is the text between two punctuation marks or line ends, at least three characters, in
+    lower case; a long text contributes at most 64, from its head and tail. Pieces weigh by their
+    length, so the frame around an answer is no news.
     """
 
     __slots__ = ("_seen",)
@@ -272,7 +272,7 @@ class Novelty:
         self._seen = BloomSketch()
 
     def add(self, outcome: bytes, arguments: bytes = b"", key: int | None = None) -> News:
-        """What is new in an outcome, and in its `key`; it counts as seen from then on."""
+        """Returns the novelty of an outcome and of its `key`, which count as seen from then on."""
         asked = set(map(key_of, _pieces(arguments.replace(b"\\n", b"\n"))))
         said = _pieces(outcome)
         keys = list(map(key_of, said))
@@ -295,10 +295,10 @@ class Novelty:
         return News(share, echo, seen)
 
     def worded(self, said: bytes, share: float) -> float:
-        """How new a text is where a line is as new as its words; `share` is its new part.
+        """Novelty of a text if a line is only as new as its words; `share` is its new part.
 
-        "Next I check the ledger" says one new thing after "Next I check the heater". Another number
-        is the next step, whatever is said around it.
+        "Next I check the ledger" says one new thing after "Next I check the heater". A text with
+        another number is the next step, whatever else it says.
         """
         if len(said) >= LINE:
             return share
@@ -329,7 +329,7 @@ def _pieces(raw: bytes) -> Collection[bytes]:
 
 
 def _differ_in_numbers(one: str, other: str) -> bool:
-    """Whether two samples are equal but for their numbers."""
+    """True if two samples differ only in their numbers."""
     pairs = zip_longest(one.split(" "), other.split(" "), fillvalue="")
     return all(one == two or _DIGITS.sub("0", one) == _DIGITS.sub("0", two) for one, two in pairs)
 
@@ -339,7 +339,7 @@ _SPEAKERS: Final = 4
 _REPEATED: Final = 400
 """Bytes that a repeated end or chant covers at least: a refrain is shorter."""
 _TURN_GAP_S: Final = 2.0
-"""A pause between two traces in which a user may have spoken: nobody reads and answers faster."""
+"""Pause between two traces that is long enough for a user to read and answer."""
 
 
 @dataclass(slots=True)
@@ -412,10 +412,10 @@ class ModelTextExtractor:
         )  # fmt: skip
 
     def _compared(self, before: _Last, now: _Last) -> tuple[float, bool]:
-        """How much of two samples is common, and whether they differ in numbers only.
+        """Share that two samples have in common, and whether they differ only in numbers.
 
-        To compare texts of some length costs more than all the rest, and where something came of
-        what was done in between nobody asks.
+        Comparing long texts costs more than everything else, so it is skipped if something came of
+        the work in between.
         """
         if before.turn != now.turn:
             return 0.0, False

@@ -36,7 +36,7 @@ CALLS: Final = 64
 """Different calls, tools or arguments of a session that are remembered, the newest: a loop has
 fewer, and each costs some hundred bytes."""
 HOUR: Final = 3_600_000_000_000
-"""Nanoseconds by which nothing is beside another: the clock was set."""
+"""An hour in nanoseconds: steps that seem to overlap by more do so because a clock was set."""
 
 _DEPTH: Final = 32
 """Levels of a value that are written out: deeper ones are cycles."""
@@ -113,9 +113,9 @@ def prefilter(
 class PrefilteredPattern:
     """A regex behind a cheap prefilter; expects lower case.
 
-    The core is a part that every match has; one without a name of any length in front is found
-    sooner. Bytes are looked through as text of as many characters (Latin-1), in half the time.
-    Either is compiled when it is first used, or by `compile_patterns`.
+    The prefilter is a part that every match has; one that does not begin with a run of any length
+    is found faster. Bytes are searched as Latin-1 text, which takes half the time. Both regexes are
+    compiled at first use, or by `compile_patterns`.
 
     Attributes:
         may_match: Whether the outline stands in a text.
@@ -146,7 +146,7 @@ class PrefilteredPattern:
         return getattr(self, name)
 
     def found_in(self, low: str) -> bool:
-        """Whether the pattern is found in a text in lower case."""
+        """True if the pattern is found in a text in lower case."""
         return self.may_match(low) and self.pattern.search(low) is not None
 
 
@@ -224,7 +224,7 @@ def bounded(raw: bytes, limit: int) -> bytes:
 
 
 def bounded_text(text: str, limit: int) -> bytes:
-    """The same of `text_bytes`."""
+    """Returns `bounded` of a text's `text_bytes`, without copying all of a long text."""
     half = limit // 2
     if len(text) > _WHOLE and half and text.isascii():
         text = text.strip()
@@ -240,9 +240,9 @@ def _ends(head: bytes, size: int, middle: int, tail: bytes) -> bytes:
 
 
 def is_cut_json(raw: bytes) -> bool:
-    """Whether text of a map or a list ends before its end, as a limit of attributes leaves it.
+    """True if the text of a map or list is incomplete, as an attribute limit leaves it.
 
-    Two values that begin alike are then equal only by a guess.
+    That two such values are equal is only a guess.
     """
     if raw[:2] not in _WRITTEN or raw.rstrip()[-1:] in b"}]":
         return False
@@ -315,7 +315,7 @@ _TIMES: Final = re.compile(
     rb")"
 )
 _TIME_SIGN: Final = re.compile(r"0(?:0{9}|:00| ?[smunh])")
-"""What every match of `_TIMES` looks like once its digits are zeros."""
+"""Shape of all matches of `_TIMES` once their digits are zeros."""
 
 _IDS: Final = re.compile(
     rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|(?:0x)?[0-9a-fA-F]{16,}"
@@ -336,7 +336,7 @@ _STAMPS: Final = re.compile(
 VOLATILE: Final = "|".join(
     outline(each.pattern) for each in (_TIMES, _IDS, _POINTER, _PROCESS, _TEMPORARY, _FIELDS)
 )
-"""What stands in every text of which a mask replaces anything."""
+"""Found in every text in which a mask replaces anything."""
 _may_be_volatile: Final = prefilter(VOLATILE, of_bytes=True)
 _NUMBERS: Final = re.compile(rb"\d+")
 
@@ -400,9 +400,9 @@ def without_nonces(arguments: dict[str, object]) -> dict[str, object]:
 
 
 def _masked(raw: bytes, *, call: bool = False) -> bytes:
-    """Bytes with volatile values replaced, of a call only those that nobody asks for.
+    """Replaces volatile values in bytes; in a call, only those that nobody asks for.
 
-    The middle of what is long counts as it is. The very same bytes if nothing is replaced.
+    The middle of a long text is compared unmasked. Returns the same object if nothing is replaced.
     """
     if len(raw) > MASKED_BYTES:
         half = MASKED_BYTES // 2
@@ -442,9 +442,9 @@ def _replaced(raw: bytes, text: str, flat: str, *, call: bool) -> bytes:
 
 
 _ENOUGH: Final = 4
-"""New values by which an argument is learned: three coincide in an honest row."""
+"""New values in a row after which an argument is learned; three also occur by chance."""
 _MOST: Final = 32
-"""Arguments of a call of which one may be learned: each costs a key of all others."""
+"""Arguments per call that can be learned: each costs one more key of all the others."""
 _NONCE: Final = re.compile(r"(?=[\w:#-]{8,64}$)(?:[A-Za-z_#:-]*\d+[A-Za-z]+\d+[A-Za-z])[\w:#-]*")
 
 
@@ -456,7 +456,7 @@ _may_hold_nonce: Final = prefilter(VOLATILE, "[0-9][a-z]+[0-9]+[a-z]", of_bytes=
 
 
 def may_hold_nonces(raw: bytes) -> bool:
-    """True if one of the arguments, of which these are all bytes, may look like a nonce."""
+    """True if one of the arguments, given as bytes, may look like a nonce."""
     return len(raw) > MASKED_BYTES or _may_hold_nonce(raw.decode("latin-1"))
 
 
@@ -482,16 +482,12 @@ class VolatileArguments:
     date, a number counted up or a file name says what is asked for. It is a guess all the same.
     """
 
-    __slots__ = ("_learned", "_runs")
+    __slots__ = ("_runs", "learned")
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
-        self._learned = frozenset[tuple[int, str]]()
-
-    @property
-    def learned(self) -> bool:
-        """Whether any argument was learned."""
-        return bool(self._learned)
+        # By tool and name.
+        self.learned = frozenset[tuple[int, str]]()
 
     def without(
         self, tool: int, arguments: dict[str, object], outcome: int | None
@@ -506,21 +502,21 @@ class VolatileArguments:
                 and _NONCE.match(value)
                 and _THING.search(str(name)) is None
                 and SEARCHES.search(str(name)) is None
-                and (tool, name) not in self._learned
+                and (tool, name) not in self.learned
             ):
                 rest = {other: item for other, item in arguments.items() if other != name}
                 self._note(
                     (tool, name), key_of(text_bytes(value)), key_of(canonical(rest)) ^ outcome
                 )
-        if not self._learned:
+        if not self.learned:
             return arguments
-        kept = {name: item for name, item in arguments.items() if (tool, name) not in self._learned}
+        kept = {name: item for name, item in arguments.items() if (tool, name) not in self.learned}
         return kept if kept and len(kept) < len(arguments) else arguments
 
     def _note(self, place: tuple[int, str], value: int, rest: int) -> None:
         known, values = self._runs.pop(place, (rest, frozenset[int]()))
         values = values | {value} if known == rest and value not in values else frozenset((value,))
-        if len(values) >= _ENOUGH and len(self._learned) < CALLS:
-            self._learned |= {place}
+        if len(values) >= _ENOUGH and len(self.learned) < CALLS:
+            self.learned |= {place}
         else:
             keep(self._runs, place, (rest, values), CALLS)

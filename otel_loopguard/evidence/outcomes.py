@@ -27,7 +27,7 @@ _LOOK: Final = 2_000
 _SENTENCE: Final = 400
 """Characters of an answer that may be all about how it went; in a longer one words are content."""
 _NOTE: Final = 120
-"""Characters of an answer of which the words are kept, whatever it tells."""
+"""Characters of an answer whose words are kept in any case."""
 
 
 def _spoken(says: str) -> normalize.PrefilteredPattern:
@@ -55,7 +55,7 @@ def is_pending(outcome: Outcome) -> bool:
 
 
 class Reading(NamedTuple):
-    """What was found in a step, and what it was found in: another span may add to a step."""
+    """A parsed step with its source: another span may add to the step later."""
 
     args: object
     outcome: object
@@ -67,13 +67,13 @@ class Reading(NamedTuple):
     whole: object
     """The JSON value of the outcome, likewise."""
     said: object
-    """What its frame is put around; the same where there is none."""
+    """The value inside the frame of an answer; the answer itself without one."""
     raw: bytes | None
     """Canonical bytes of the arguments; None of text."""
     failure: str
-    """What an answer says that by a field or its first word failed; empty of any other."""
+    """The answer, if a field or its first word reports failure; otherwise empty."""
     found: Outcome
-    """The outcome as keys; empty where nobody asks for it."""
+    """Keys of the outcome; empty if nobody asks for them."""
     leaves: tuple[frozenset[int] | None, frozenset[int] | None]
     """Keys of the values in outcome and arguments of a graph's node."""
 
@@ -129,7 +129,7 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
 _OUTPUTS: Final = ("error", "stderr", "stdout", "output", "message", "result")
 """Fields under which a process says something, the loudest first."""
 _LINES: Final = 3
-"""Lines of an answer in which a refusal stands: further down it is quoted."""
+"""Lines of an answer that are searched for a refusal: further down it is a quotation."""
 _HEAD: Final = 1_200
 """Characters that hold those lines."""
 _MANUAL: Final = 600
@@ -187,14 +187,14 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
 
 
 def changed_nothing(line: bytes, arguments: object, *, shell: bool) -> bool:
-    """Whether a refused call did nothing at all: of a list of commands the others may have run."""
+    """True if a refused call did nothing; of several commands, the others may have run."""
     if not shell:
         return True
     return _SYNTAX.search(line.decode("utf-8", "replace")) is not None or not is_compound(arguments)
 
 
 def does_nothing(step: Step, said: object, arguments: object) -> bool:
-    """Whether a shell command does nothing: `:`, a comment, punctuation, a mere `echo`."""
+    """True if a shell command does nothing: `:`, a comment, punctuation, a bare `echo`."""
     command = command_of(arguments)
     if step.error or command is None:
         return False
@@ -210,7 +210,7 @@ def does_nothing(step: Step, said: object, arguments: object) -> bool:
 
 
 def _text_of(step: Step, said: object) -> str:
-    """What a call came to, as text: of a map what it has under the names of a process's output."""
+    """Text of a call's result; of a map, the fields in which processes put their output."""
     if step.error_text:
         return step.error_text
     if isinstance(said, dict):
@@ -244,11 +244,11 @@ _CALLS: Final = (frozenset(("name", "args")), frozenset(("function", "type")))
 
 
 def leaves_of(state: object) -> frozenset[int]:
-    """Keys of the values in a state, each with the name that it stands under.
+    """Keys of the values in a state, each with its name.
 
-    Order and number of equal values do not matter: a log to which a line is added that it has
-    already holds nothing new. Ids of messages and calls, token counts and values that `masks` takes
-    for volatile do not count; numbers do.
+    Order and repetition of values do not matter: a log that gets one more of a line it already has
+    holds nothing new. Ids of messages and calls, token counts and values that `masks` treats as
+    volatile do not count; numbers do.
     """
     whole = normalize.parsed(state)
     waiting: list[tuple[str, object]] = [("", whole)]
@@ -290,11 +290,11 @@ _ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
 _LIMITS: Final = {
     os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
 }
-"""The limits of attributes that this process is told to have."""
+"""Attribute limits that this process was given."""
 _LEAST_CUT: Final = 64
 """Characters of the shortest limit that anybody sets."""
 _ROUND: Final = 250
-"""What limits are multiples of, unless they are powers of two: one text in 250 is by chance."""
+"""Limits are multiples of this, or powers of two; one text in 250 has such a length by chance."""
 _MARK: Final = 80
 """Characters at the end of a text that may say that it was cut."""
 _MEASURES: Final = (
@@ -369,13 +369,13 @@ SURE: Final = 1 << 60
 """More characters than any text has."""
 UNSEEN: Final = Outcome(None, None, 0, b"", b"", False, "", 0, 0)
 _BARE: Final = Reading(None, None, False, None, 0, None, None, None, None, "", UNSEEN, _NO_LEAVES)
-"""Of a step that has neither arguments nor an outcome, as that of a model."""
+"""For a step without arguments and outcome, such as a model call."""
 
 
 _FRAMES: Final = 4
 """Frames that are looked through: a part in a list, in a result, in an answer."""
 _STATES: Final = WORDS["states"] | {""}
-"""What fields are named that say how a call went, and what they say; or nothing."""
+"""Names and values of fields that say how a call went, or nothing."""
 _RESULT: Final = frozenset(("content", "structuredContent", "isError", "_meta"))
 _PARTS: Final = (
     (frozenset(("type", "text", "annotations", "_meta")), "text"),
@@ -418,7 +418,7 @@ def outcome_of(
 
 
 def _read(raw: bytes, words: bytes, *, seen: bool, length: int = 0, cut: int = 0) -> Outcome:
-    """What bytes say; the words of them are looked for in `words`, unless not all is `seen`."""
+    """Reads bytes; words are searched in `words`, unless not all of it is `seen`."""
     if b"\xef\xbc" in raw:
         raw, words = normalize.plain_digits(raw), normalize.plain_digits(words)
     words = words if len(words) > _SENTENCE or words.isascii() else _composed(words)
@@ -436,7 +436,7 @@ def _read(raw: bytes, words: bytes, *, seen: bool, length: int = 0, cut: int = 0
 
 
 def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Outcome:
-    """What an answer of JSON says, of which `raw` are all bytes, told apart by the whole of it."""
+    """Reads a JSON answer with the bytes `raw`; its identity is that of the whole."""
     if len(raw) > normalize.MASKED_BYTES:
         return found
     exact, key, length, cut = found.exact, found.key, found.length, found.cut
@@ -531,7 +531,7 @@ def _is_nested(part: object) -> bool:
 
 _CODE: Final = re.compile(r"-?\d{1,9}", re.ASCII)
 _ELEMENT: Final = re.compile(r"\s{0,100}<([A-Za-z][\w.-]{0,40})>", re.ASCII)
-"""What a text of elements begins with, whatever they are called; bounded, for it meets any text."""
+"""Start of a text of elements with any names; bounded because it runs on every text."""
 
 
 def _size_within(text: str, size: int) -> int:
@@ -568,7 +568,7 @@ def _elements(text: str) -> dict[str, object] | None:
 
 
 def _is_status(name: str, value: object) -> bool:
-    """Whether a field says how the call went, in a number, a few of them, or a word for that."""
+    """True if a field reports how the call went, as a number, several numbers, or a status word."""
     if isinstance(value, dict):
         inner = cast("dict[str, object]", value)
         return 0 < len(inner) <= _FRAMES and all(
@@ -595,12 +595,12 @@ def content_key(outcome: Outcome) -> int | None:
 
 
 def says_nothing_found(outcome: Outcome) -> bool:
-    """Whether an outcome that tells says that nothing was found."""
+    """True if an outcome that tells reports that nothing was found."""
     return outcome.size <= _SENTENCE and _NOTHING.found_in(outcome.low)
 
 
 def is_empty(said: object) -> bool:
-    """Whether the JSON value of an outcome is an empty list, or a record that holds no more."""
+    """True if the JSON value of an outcome is an empty list, or a record of empty values."""
     if isinstance(said, dict):
         named = cast("dict[str, object]", said)
         return any(value == [] for value in named.values()) and all(
@@ -611,7 +611,7 @@ def is_empty(said: object) -> bool:
 
 
 def rejects(outcome: Outcome) -> bool:
-    """Whether an outcome that tells turns down what was tried, in words, in its head or tail."""
+    """True if an outcome that tells rejects what was tried, in words near its start or end."""
     ends = [outcome.low[:_SENTENCE]]
     if outcome.size > _SENTENCE:
         ends.append(outcome.raw[-_SENTENCE:].lower().decode("latin-1"))
@@ -622,10 +622,10 @@ def rejects(outcome: Outcome) -> bool:
 
 
 def score_of(outcome: Outcome) -> tuple[int, float] | None:
-    """What an outcome that tells measures last: key of the name, and the number; None if nothing.
+    """The last measurement in an outcome that tells: key of its name, and the number; None without.
 
-    Names are the usual ones (score, accuracy, loss, …), alone or as the end of a longer one, before
-    a number; or a number of failures or errors. An `error` without a fraction is a code.
+    Names are common ones (score, accuracy, loss, ...), alone or at the end of a longer name and
+    before a number, or a number of failures or errors. An `error` without a fraction is a code.
     """
     low = outcome.low
     if outcome.size > _LOOK:
@@ -644,7 +644,7 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
 
 
 def says_no(text: str) -> bool:
-    """Whether a program ended with 1 and said no word: a search, a test or a comparison says no."""
+    """True if a program ended with 1 and printed nothing: a search, test or comparison said no."""
     if len(text) > _SENTENCE:
         return False
     return not any(letter.isalpha() for letter in _ENDS_WITH_ONE.sub("", text))
@@ -653,11 +653,11 @@ def says_no(text: str) -> bool:
 def reports_failure(
     step: Step, reading: Reading, *, shell: bool = False, quotes: bool = False
 ) -> bool:
-    """Whether an outcome says that it failed, in its frame or within: an exit code, a traceback.
+    """True if an outcome reports failure, in its frame or text: an exit code, a traceback.
 
-    Of a shell also the last words of programs that gave up, or an error that is all it says. Of
-    what `quotes`, as a file that is read or what was run after an edit, only what stands in front
-    counts: further down it is about something else.
+    In a shell, the last words of a program that gave up count too, and an error that is the whole
+    answer. In output that `quotes` (a file that was read, a run after an edit) only the beginning
+    counts: the rest is about something else.
     """
     whole, said = reading.whole, reading.said
     return _tells_failure(step.outcome, whole, shell=shell, quotes=quotes) or (
@@ -697,9 +697,9 @@ def _tells_failure(
 
 
 def _failure_in(step: Step, said: object) -> str:
-    """What an answer says that by a field or its first word failed; empty of any other.
+    """The answer, if a field or its first word reports failure; otherwise empty.
 
-    A record with other fields beside tells of something else that failed.
+    A record with further fields reports on something else that failed.
     """
     if isinstance(said, dict):
         fields = cast("dict[str, object]", said)
@@ -715,7 +715,7 @@ def _failure_in(step: Step, said: object) -> str:
 
 
 def _says_failed(fields: Mapping[str, object]) -> bool:
-    """Whether a JSON object has a field that says so."""
+    """True if a field of a JSON object reports failure."""
     status = fields.get("status")
     return (
         (isinstance(status, str) and status.lower() in WORDS["failed"])

@@ -39,7 +39,7 @@ _NAMES: Final = ("content", "title", "task", "step", "description", "text", "nam
 _FINISHED: Final = WORDS["finished"]
 
 _Task = tuple[str, bool]
-"""What is to be done, and whether it is."""
+"""Tasks of a plan, with their status."""
 
 
 class PlanExtractor:
@@ -148,14 +148,13 @@ _RUNS: Final = frozenset({Kind.AGENT, Kind.NODE, Kind.WORKFLOW, Kind.TOOL})
 
 
 class PlanTracker:
-    """Writes on the board of a session what becomes of the tasks of its plan; gives no evidence.
+    """Records on a session's board what becomes of the tasks of its plan; returns no evidence.
 
-    A plan comes from the application or from a span (`Step.tasks`); the application's goes before,
-    and so do milestones that it declared, and what a person gave in their place. One on a span that
-    is not sound is passed over: nobody is there to be told. A task is done when an agent, a node, a
-    workflow or a tool call has ended well that names it, by `Step.task` or by its own name, and has
-    failed after `tuning.plans.task_failures` (3) that did not; so a step that is tried again harms
-    nobody.
+    A plan comes from the application or from a span (`Step.tasks`). The application's goes first,
+    as do the milestones it declared and a person's replacements; an invalid plan on a span is
+    ignored, because there is nobody to tell. A task is done when an agent, node, workflow or tool
+    call that names it (`Step.task`, or its own name) ends well, and has failed after
+    `tuning.plans.task_failures` (3) that did not, so that trying a step again does no harm.
     """
 
     __slots__ = ("_declared", "_failures", "_limit", "_progress")

@@ -104,7 +104,7 @@ class Rounds:
         return own.number
 
     def _is_of_message(self, own: _Agent, agent: int, call: int | None, *, paused: bool) -> bool:
-        """Whether a call is one of those that the agent's model asked for last."""
+        """True if the agent's model asked for this call last."""
         # Where nothing is known of the agent's model, any model may be its.
         message = (-1, self._models)
         if agent and own.asked:
@@ -131,13 +131,13 @@ _RECORD: Final = 120
 _CHANGES: Final = 128
 """Changes that are remembered, to open no epoch twice: one made before is none."""
 _READERS: Final = 8
-"""Agents of which it is known what each has seen, 8 KiB each; those beyond share one sketch."""
+"""Agents with a sketch of their own of what they have seen (8 KiB each); others share one."""
 _NOTHING_NEW: Final = 0.1
 """New share of an answer that is next to nothing."""
 _DIGITS: Final = b"0123456789"
 _AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 _AMOUNTS: Final = 8
-"""Numbers of an answer that are looked at: a code or a version stands before the one that moves."""
+"""Numbers of an answer that are looked at; codes and versions come before the one that moves."""
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
 
 
@@ -148,7 +148,7 @@ def _is_record(said: object) -> bool:
 
 
 def _is_item(found: Evidence, call: Call, name: ToolName, last: str) -> bool:
-    """Whether it asks for another item, where that matters; else only where numbers tell it."""
+    """True if it asks for another item, where that matters; otherwise only if numbers tell it."""
     missing = found.nothing or found.error
     if missing or found.outcome_size < _BRIEF:
         if not missing and name.asks and found.runs_code:
@@ -164,7 +164,7 @@ def _is_item(found: Evidence, call: Call, name: ToolName, last: str) -> bool:
 
 
 def _may_be_item(found: Evidence, call: Call, name: ToolName) -> bool:
-    """Whether it may ask for another item than a call that is not known any more."""
+    """True if it may ask for another item than a call that is no longer known."""
     missing = found.nothing or found.error
     short = missing or found.outcome_size < _BRIEF
     return short and calls.may_be_another(call.sample, texts=name.has("judges"))
@@ -178,10 +178,10 @@ _NUMERIC: Final = 0.1
 
 
 def _is_hardly_new(found: Evidence, outcome: Outcome, said: object) -> bool:
-    """Whether another question was answered by what was known.
+    """True if another question was answered with known content.
 
-    Records about one item after the other are alike by nature, and so are views of one file. The
-    next page of a list is the one before it where it brings nothing but its number.
+    Records about different items are alike by nature, as are views of one file. A next page with
+    nothing new but its number is the page before.
     """
     pages = found.place is not None
     if found.novelty is None or found.novelty > (0.0 if pages else _HARDLY_NEW):
@@ -198,8 +198,6 @@ def _is_hardly_new(found: Evidence, outcome: Outcome, said: object) -> bool:
 
 NEWS: Final = 0.3
 """New share of an answer that is news: less is the date or the spinner of the same one."""
-# A span may say anything.
-_MOST_TOKENS: Final = 1 << 40
 
 
 class ToolCallExtractor:
@@ -340,7 +338,7 @@ class ToolCallExtractor:
 
     def _wait(self, step: Step, found: Evidence) -> None:
         """Counts a look at what is not ready; other work, or what came of a call, ends a wait."""
-        progress, found.asked = self._progress, min(max(self._asked, 0), _MOST_TOKENS)
+        progress, found.asked = self._progress, self._asked
         news = found.novelty is not None and found.novelty >= NEWS
         if found.waits and not news:
             found.wait = progress.wait = progress.wait or Waited()
@@ -353,7 +351,7 @@ class ToolCallExtractor:
     def _told(
         self, found: Evidence, step: Step, reading: Reading, raw: bytes, name: ToolName
     ) -> bytes | None:
-        """Sets what an outcome says of itself; the line by which the call was refused, if any."""
+        """Sets what an outcome says of itself; returns the line that refused the call, if any."""
         outcome, said, arguments = reading.found, reading.said, reading.arguments
         writes, once = found.effect is _WRITE, found.tool in self._settings.once
         found.makes = makes = once or (writes and name.makes)
@@ -411,7 +409,7 @@ class ToolCallExtractor:
         writes, short = found.effect is _WRITE, outcome.size < _BRIEF
         found.own = found.effect is _READ and effects.reads_files(name, call.arguments)
         found.revises = self._versions.revises(call, outcome)
-        found.variant = self._versions.varies(call, outcome, changed=found.changed)
+        found.variant = found.changed and self._versions.varies(call, outcome)
         item = found.item
         file = effects.file_of(call.arguments) if item or writes else None
         if file is not None and writes and not name.runs_code:
@@ -462,7 +460,7 @@ class ToolCallExtractor:
         progress.news += 1.0 if whole else found.novelty
 
     def refused(self, step: Step) -> int:
-        """Round of a call that was refused, of which nothing else is noted."""
+        """Round of a refused call, about which nothing else is recorded."""
         exact = self._calls.identify(
             step, prepare(step, self._settings.tuning.calls.value_chars), None
         ).exact

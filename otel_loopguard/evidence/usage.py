@@ -1,4 +1,4 @@
-"""What a session used (tokens, time, money), its milestones, and model calls that fail."""
+"""Counts what a session used (tokens, time, money), its milestones, and failing model calls."""
 
 from __future__ import annotations
 
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _TOOL, _MODEL = Kind.TOOL, Kind.MODEL
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
-_MOST: Final = 1 << 40
-"""Tokens that a span may say: more is no number of tokens, and their sum stays exact."""
 _LEFT: Final = {
     "steps": "steps", "actions": "actions", "task_actions": "actions", "tokens": "tokens",
     "cost": "cost", "elapsed_s": "seconds",
@@ -31,13 +29,13 @@ _LEFT: Final = {
 
 
 class UsageExtractor:
-    """What one session spent, of all kinds of steps, in O(1).
+    """Totals of one session over all kinds of steps, in O(1).
 
-    A task ends when the user speaks, or with the root span of a run: what is counted per task
-    starts again. Tokens and cost are those of model calls; an agent's span repeats them. Where
-    money is limited, a call that does not say its cost has that of its tokens.
+    A task ends when the user speaks or the root span of a run ends; counts per task then start
+    again. Tokens and cost are those of model calls, because an agent's span repeats them. With a
+    limit on money, a call without a cost is priced by its tokens.
 
-    Also keeps `Progress.used`: the highest share of any budget; without one it stays 0.
+    Also sets `Progress.used`, the highest share of any budget; without a budget it stays 0.
     """
 
     __slots__ = (
@@ -60,9 +58,9 @@ class UsageExtractor:
         self._working: str | None = None
 
     def extract(self, step: Step) -> Usage | None:
-        """Everything spent so far, this step included; the same object every time.
+        """Returns the totals with this step; the same object every time.
 
-        None where nobody set a limit, but for model calls: then only phases and tasks are told
+        None if no limit is set, except for model calls, which then only tell phases and tasks
         apart.
         """
         kind, asked = step.kind, self._asked or step.kind is _MODEL
@@ -106,7 +104,7 @@ class UsageExtractor:
         spending.task_type = progress.milestones.task_type
 
     def remaining(self, raised: Mapping[str, float], now: int) -> Remaining:
-        """What is left of the limits that are set.
+        """Returns what is left of the limits that are set.
 
         Args:
             raised: Limits that a person raised, by name.
@@ -126,9 +124,9 @@ class UsageExtractor:
 
     def _model(self, step: Step) -> None:
         spending = self._spending
-        spending.step_tokens = None if step.tokens is None else _counted(step.tokens)
-        spending.tokens_in += _counted(step.tokens_in)
-        spending.tokens_out += _counted(step.tokens_out)
+        spending.step_tokens = step.tokens
+        spending.tokens_in += step.tokens_in or 0
+        spending.tokens_out += step.tokens_out or 0
         spending.tokens = spending.tokens_in + spending.tokens_out
         cost = step.cost
         if cost is None and self._prices is not None:
@@ -141,7 +139,7 @@ class UsageExtractor:
         spending.cost += spending.step_cost
 
     def _own(self, step: Step) -> None:
-        """What the agent of a step used, where it has limits of its own."""
+        """Usage of a step's agent, if it has limits of its own."""
         spending = self._spending
         own = spending.own = self._owns.get(spending.agent or "")
         if own is None or step.refused:
@@ -150,7 +148,7 @@ class UsageExtractor:
             own.actions += 1
             own.errors = own.errors + 1 if step.error else 0
         elif step.kind is _MODEL:
-            own.tokens += _counted(step.tokens_in) + _counted(step.tokens_out)
+            own.tokens += step.tokens or 0
             own.cost += spending.step_cost
 
     def _phase(self, agent: str, start: int, end: int) -> None:
@@ -175,11 +173,6 @@ class UsageExtractor:
         spending.actions = spending.errors = spending.phases = 0
         spending.elapsed_s = 0.0
         self._working = None
-
-
-def _counted(tokens: int | None) -> int:
-    """Tokens as far as they can be: a span may say anything."""
-    return 0 if tokens is None or tokens < 0 else min(tokens, _MOST)
 
 
 class MilestoneExtractor:

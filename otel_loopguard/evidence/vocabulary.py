@@ -1,9 +1,9 @@
-"""Words and patterns by which evidence is told: `words.txt` and `phrases.txt` beside this module.
+"""Words and patterns that evidence is read with, from `words.txt` and `phrases.txt`.
 
-A word may accuse: a call failed, found nothing, reads. A run in a language that is not here, or
-with tools of other names, is judged later. One kind of word acquits: what says that it is not ready
-is hinted at and not refused, also where nobody rests between the looks; in words that are not here
-such a poll is refused in the end. With a rest of five seconds no word is needed.
+A word may accuse: a call failed, found nothing, reads. A run in another language, or with other
+names of tools, is judged later. One kind of word excuses: a poll that says "not ready" is hinted at
+and not refused, even without pauses. In other words such a poll is refused in the end; with a rest
+of five seconds no word is needed.
 """
 
 from __future__ import annotations

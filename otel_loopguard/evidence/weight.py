@@ -1,8 +1,8 @@
-"""What one more repeat of a call weighs: a product of few factors, each 0 to 1 and without a cliff.
+"""Weighs one more repeat of a call: a product of a few factors from 0 to 1, without cliffs.
 
 A known word may accuse: the call failed, it found nothing, it reads what only the agent changes.
-What is not known weighs little, and never nothing. So a run in another language, or with tools of
-other names, is judged later, and not harder.
+Unknown content weighs little, but never nothing, so a run in another language, or with other names
+of tools, is judged later and not harder.
 """
 
 from __future__ import annotations
@@ -25,79 +25,70 @@ _READ, _WAIT, _UNKNOWN_EFFECT = Effect.READ, Effect.WAIT, Effect.UNKNOWN
 _SLACK_S: Final = 1.0
 """Seconds between two calls that are the machine's own: a busy one is no reason to look again."""
 _RESTS_S: Final = 2.4
-"""Seconds of rest beyond that after which a third of a weight is left, and of four a sixteenth.
-Nobody rests by chance: an agent that goes round asks again as soon as its model has answered, so
-that whoever looks every five seconds waits for something, be its answer good news, an error or in
-no known language. Longer, and who waits for a file or a message is stopped; shorter, and slow loops
-pass."""
+"""Seconds of extra rest that leave a third of a weight; four of them leave a sixteenth. Agents do
+not rest by chance: one that loops asks again as soon as its model has answered, so a look every
+five seconds is a wait, whatever its answer says. A higher value stops waits for a file or a
+message; a lower one lets slow loops pass."""
 _WRONG_S: Final = 12.0
-"""The same of a call that is itself wrong, which no rest mends: after half a minute its agent did
-other things."""
+"""The same for a call that is itself wrong, which no rest mends: in half a minute its agent did
+something else."""
 _SURE_S: Final = 1.0
-"""The same towards a stop, of a rest beside a model that is seen: no part of it is thinking, and
-an agent that goes round has none. So three seconds are meant, and two may be a busy machine."""
+"""The same towards a stop, for a rest beside a model whose calls are seen: none of that time is
+thinking, and a looping agent does not rest. Three seconds are intended; two may be a busy
+machine."""
 _RESTED: Final = 0.95
-"""So much of a rest, five seconds, makes a look again a wait; its weight is next to nothing by
-then, so that it makes no step."""
+"""Share of a rest (five seconds) from which another look is a wait; it then weighs so little that
+this makes no visible step."""
 
 _LONG, _PAGE, _TEXT = 100, 400, 250
-"""A page of 400 characters is a state of things, and so is a text among the arguments, of which no
-more than 256 are kept; one of 100 may still be a message or a button."""
+"""Characters of an answer that is a full state; the same for a text in the arguments, of which at
+most 256 are kept. A text of 100 may be a message or a button."""
 
 # What an equal answer says towards a stop, which takes three and a few refusals:
 _OWN: Final = 0.5
-"""The least of what is the agent's own: who waits for a program looks into its folder as well."""
+"""Least weight of reading the agent's own work: an agent that waits for a program also looks into
+its folder."""
 _UNKNOWN: Final = 0.05
-"""Of a line of a call of which nothing is known: sixty in a row are a loop in any language."""
+"""A line from a call of unknown kind: sixty repeats are a loop in any language."""
 _LOOKS: Final = 0.4
-"""Of a line that is read: eight in a row. It may change by itself, so less than what is its own."""
+"""A line that was read: eight repeats. It may change by itself, so it weighs less than the agent's
+own."""
 _STATE: Final = 0.6
-"""Of a page, whatever the call is: five in a row."""
+"""A page, whatever the call is: five repeats."""
 _SAME_TEXT: Final = 0.15
-"""Of a word, where the call had a text of its own: a thought or a file once more, ten in a row."""
+"""A word, if the call had a text of its own (a thought, a file): ten repeats."""
 _UNCLEAR: Final = 0.1
-"""Of an error that a pause may mend, or of which nothing is known: a dozen is no deny yet."""
+"""An unknown error, or one that a pause may mend: a dozen repeats are not yet a deny."""
 _CUT: Final = 0.1
-"""What was cut may differ behind the cut."""
+"""A cut answer may differ beyond the cut."""
 _ACTED, _ACTED_IN_VAIN = 0.75, 0.5
-"""How much of a stop calls in between take away that were made before and may act: a key pressed
-once more may have moved something, though nothing shows it. Less, where all failed again."""
+"""Share of a stop that is taken off for calls in between that were made before and may act: a key
+press may have moved something that is not visible. Less is taken off if all of them failed
+again."""
 # What it says towards a hint:
 _UNSEEN: Final = 0.2
-"""Of an answer that was not captured, and may be anything: a word at the eleventh, and no more."""
+"""An answer that was not captured and may be anything: a hint at the eleventh, and nothing more."""
 _SOFT: Final = 0.5
-"""Of an error that a pause may mend half: it has its own budget of time."""
+"""An error that a pause may mend counts half: it has a time budget of its own."""
 _AMID: Final = 0.8
-"""How much of a hint news in between take away: what is asked again and again beside real work
-deserves a word, late."""
+"""Share of a hint that is taken off for news in between: repeats beside real work get a hint,
+later."""
 _PATIENT: Final = 0.7
-"""How much of a hint patience takes away from who tries again what came to nothing."""
+"""Share of a hint that is taken off for patience with another try of what came to nothing."""
 _LEAST: Final = 0.5
 """The least that any captured answer says for a hint: five words "ok" in a row are a loop."""
 
 
-def is_accused(call: Evidence) -> bool:
-    """True if status, shape or known words of the outcome say that nothing came of it."""
-    return call.failing or _is_explained(call) or (call.empty and call.effect is _READ)
-
-
-def _is_explained(call: Evidence) -> bool:
-    """True if the outcome says why nothing came of the call."""
-    return call.rejects or call.nothing or call.refused or call.call_error
-
-
-def _is_unclear(call: Evidence) -> bool:
-    """True for a failure that a pause may mend, for all that is known of it."""
-    of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
-    return call.transient or (of_nothing and not _is_explained(call))
-
-
 def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
-    accused, unclear = is_accused(call), _is_unclear(call)
-    firm = accused and not unclear
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
+    explained = told or call.rejects or call.nothing
+    accused = call.failing or explained or (call.empty and call.effect is _READ)
+    # A failure that a pause may mend, for all that is known of it.
+    of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
+    unclear = call.transient or (of_nothing and not explained)
+    firm = accused and not unclear
     rests_s = _WRONG_S if told else _RESTS_S
     pause = since.pause + since.took * call.pending
     call.rested = rested = _rested(pause, rests_s)
@@ -133,17 +124,17 @@ def weigh(call: Evidence, since: Since) -> None:
 
 
 def _rested(rest: float, rests_s: float) -> float:
-    """How much of a rest so many seconds are."""
+    """Share of a full rest that a number of seconds is."""
     if rest <= _SLACK_S:
         return 0.0
     return 1.0 - exp(-(((rest - _SLACK_S) / rests_s) ** 2))
 
 
 def _said(call: Evidence, slow: float, *, firm: bool, unclear: bool) -> float:
-    """What an equal answer says: all of it where nothing came of it.
+    """Weight of an equal answer: all of it if nothing came of the call.
 
-    Of any other call by its length, and that of what was asked; `slow` is how much of a rest the
-    model gave that thought about it.
+    For other calls it depends on the length of the answer and of the question; `slow` is the share
+    of a rest that the model gave before it.
     """
     if unclear or firm:
         return _UNCLEAR if unclear else 1.0
@@ -161,24 +152,25 @@ def _share(size: int, whole: int) -> float:
 
 
 class Since(NamedTuple):
-    """What was between a call and the same call before it."""
+    """The calls between a call and the same call before it."""
 
     fresh: bool
-    """Whether there was none before, as far back as is remembered."""
+    """True if there was none before, as far back as is remembered."""
     changed: bool = False
-    """Whether it never had this outcome before."""
+    """True if it never had this outcome before."""
     equal: bool = False
-    """Whether it had this outcome before."""
+    """True if it had this outcome before."""
     pause: float = 0.0
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
     the call itself; another call that says little gives it time."""
     news: float = 0.0
-    """How much the calls in between brought that was new, each 0 to 1, on the average; where a run
-    of an agent ended in between, all that they brought."""
+    """Mean novelty of the calls in between, each 0 to 1; all of it if an agent's run ended in
+    between."""
     acted: float = 0.0
     """The share of calls in between that may have changed something once more."""
     took: float = 0.0
-    """What the call itself took, in seconds: which is a rest of who was told to wait."""
+    """Duration of the call itself in seconds, which counts as rest for an agent that was told to
+    wait."""
     unsure: float = 0.0
     """Seconds more that may have been a rest, where a model that is not seen seems to be slow."""
     worth: float = 0.0
@@ -190,11 +182,11 @@ class Since(NamedTuple):
 
 
 _ALIKE: Final = 4.0
-"""Different calls by which half is learned of a tool that answers the same whatever it is asked, as
-one for thoughts or notes: fewer are chance. Whether it acts nobody knows, so no stop heeds it."""
+"""Different calls after which half is learned about a tool that answers every question the same,
+such as one for thoughts or notes; fewer are chance. It may still act, so stops ignore this."""
 _COUNTED: Final = Struct("5q2d")
-"""What was counted when a call was made last: calls, those that work, acts, runs, the turn, news,
-and what these are worth. Packed, with its answers in one flat tuple, as a session keeps many."""
+"""Counters at the last time a call was made: calls, working calls, acts, runs, the turn, news and
+its worth. Packed into one flat tuple with the answers, because a session keeps many."""
 _Made = tuple[Any, ...]
 
 _FIRST: Final = Since(fresh=True)
@@ -204,7 +196,7 @@ _THINKS_S: Final = 10.0
 """Seconds that a model seldom takes longer than, for one answer; one that does varies by as much
 as it takes longer."""
 _GAPS: Final = 8
-"""Gaps by which it is told what is usual for an agent whose model is not seen."""
+"""Gaps from which the usual pace of an agent whose model is not seen is told."""
 _SLOW: Final = 5
 """Gaps from which on a model is taken to be slower: before fewer its agent may have waited."""
 
@@ -326,11 +318,11 @@ class Pace:
 
 
 _FADE: Final = 0.95
-"""What a repeat keeps for each one after it: the last twenty count."""
+"""Share that a repeat keeps with each later one: the last twenty count."""
 _HALF: Final = 4.0
-"""Repeats by which half is learned of a tool: fewer are chance."""
+"""Repeats after which half is learned about a tool; fewer are chance."""
 _EASE: Final = 2.5
-"""What thresholds are multiplied by at most, of a tool all of whose repeats pay off."""
+"""Highest factor of thresholds, for a tool whose repeats all pay off."""
 
 
 class RepeatBaseline:
@@ -353,6 +345,6 @@ class RepeatBaseline:
         return self.of(tool)
 
     def of(self, tool: str) -> float:
-        """What the thresholds of a tool are multiplied by."""
+        """Factor for the thresholds of a tool."""
         repeats, paying = self._tools.get(tool, (0.0, 0.0))
         return 1.0 + (_EASE - 1.0) * paying * repeats / (repeats**2 + _HALF**2)

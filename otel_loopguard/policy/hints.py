@@ -1,4 +1,4 @@
-"""Texts for the model or the user: what was measured, what may help, and other ways."""
+"""Texts for the model and the user: what was measured, what to do now, and what may help."""
 
 from __future__ import annotations
 
@@ -17,38 +17,39 @@ if TYPE_CHECKING:
 _TEXTS: Final = read_texts(__name__, "hints.txt")
 _USUAL, _QUESTION = _TEXTS["usual"], _TEXTS["question"]
 _FIXES: Final = 2
-"""A model that is given more ways out than two tries all of them."""
+"""Fixes per hint: a chosen value; with more, hints grow longer."""
 _QUOTED: Final = 60
-"""Characters of an answer: enough to know it again, too few to give orders with."""
+"""Characters of the quoted line: enough to recognise an answer, and little room for instructions
+that a tool's answer tries to give."""
 
 
 def hint(decision: Decision, quote: str = "") -> str:
     """Renders a decision as sentences for the model.
 
-    First what was measured, then what follows; then the advice that fits, the other ways of a steer
-    or a deny, the question of an ask, and for an error its cause and what may help. Fixes that
-    cannot be taken back are named as such.
+    The order is always the same: what was measured, what the action means, the advice, then other
+    ways (steer and deny), the question for the user (ask), and the likely cause of an error with
+    its fixes. Fixes that cannot be undone are marked.
 
     Args:
         decision: The decision.
-        quote: What `quoted` gave. Content: such a text stays in the process.
+        quote: Result of `Call.quoted`. It is content, so the text must not leave the process.
     """
     parts = [_sentence(decision.message), quote, _TEXTS.get(decision.action.value, "")]
     if decision.action is Action.HINT and not decision.advice:
-        # One that a journal has.
+        # A hint that was restored from a journal has no advice.
         parts.append(_USUAL)
     if decision.action is not Action.ABORT:
         parts.append(decision.advice)
         if decision.alternatives:
             parts.append(f"Other ways: {'; '.join(decision.alternatives)}.")
         if decision.action is Action.ASK:
-            # What was measured stands in front of it already.
+            # The question repeats what was measured, which the hint begins with.
             asked = (decision.question or _QUESTION).removeprefix(_sentence(decision.message))
-            parts.append(f"To ask: {asked.strip()}")
+            parts.append(f"Question for the user: {asked.strip()}")
         if decision.diagnosis is not None:
             parts.append(f"Likely cause: {_sentence(decision.diagnosis.cause)}")
             fixes = [
-                f"{fix.text} (cannot be taken back)" if fix.risk == "high" else fix.text
+                f"{fix.text} (cannot be undone)" if fix.risk == "high" else fix.text
                 for fix in decision.diagnosis.fixes[:_FIXES]
             ]
             parts.append(f"What may help: {'; '.join(fixes)}." if fixes else "")
@@ -56,11 +57,11 @@ def hint(decision: Decision, quote: str = "") -> str:
 
 
 def advice(action: Action, found: Detection, call: Call | None) -> str:
-    """Returns the advice that fits what was seen; empty where the action says enough.
+    """Returns the advice for a hint; empty if the text of the action says enough.
 
     Args:
         action: What was decided.
-        found: The detection; its own advice is more to the point than the usual one.
+        found: The detection; its own advice goes before the usual one.
         call: The call that showed it; None if no call did.
     """
     if found.advice or action is not Action.HINT or call is None:
@@ -70,7 +71,7 @@ def advice(action: Action, found: Detection, call: Call | None) -> str:
 
 
 class Call(NamedTuple):
-    """A call that showed a loop, as a step and as evidence. It has content."""
+    """A call that showed a loop, as a step and as evidence; the step has content."""
 
     step: Step
     seen: Evidence
@@ -81,7 +82,7 @@ class Call(NamedTuple):
         text = step.error_text if failed and step.error_text else step.outcome
         if isinstance(text, str):
             text = text[:LOOK].strip().partition("\n")[0]
-        # Nothing in it ends the quotation.
+        # A quotation mark in the text would end the quotation.
         line = printable(truncate(text, _QUOTED)).replace('"', "'")
         if not line:
             return ""
@@ -90,7 +91,7 @@ class Call(NamedTuple):
 
 
 LOOK: Final = 2_000
-"""Characters that are looked at of an argument or an answer: a screenful."""
+"""Characters of an argument or answer that are looked at: about a screenful."""
 
 
 def question(action: Action, found: Detection, known: Diagnosis | None) -> str | None:
@@ -108,20 +109,20 @@ def _sentence(text: str) -> str:
 
 
 _WAYS: Final = 3
-"""Alternatives that one hint names: more are read as a list, and none is tried."""
+"""Alternatives per hint: a chosen value; with more, hints grow longer."""
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|[0-9]+")
 
 _TABLE: Final = read_table(__name__, "strategies.txt")
 _NAMED: Final = {row.name: frozenset(row.lines[0].split()) for row in _TABLE}
 STRATEGIES: Final = {row.name: tuple(row.lines[1:]) for row in _TABLE}
-"""Other ways, by kind of tool."""
+"""Alternatives by kind of tool."""
 
 
 def kind_of(tool: str) -> str:
     """Returns the kind of a tool by the words of its name; `any` if unknown.
 
-    `web_search` is a search: the words of a kind further in front count only where none of a
-    search is there.
+    The first kind in the table wins, except that a search stays one whatever else its name says
+    (`web_search`), unless that is a database or an edit.
     """
     words = {word.lower() for word in _WORD.findall(tool[:200])}
     if words & _NAMED["search"] and not words & (_NAMED["sql"] | _NAMED["edit"]):
@@ -132,7 +133,7 @@ def kind_of(tool: str) -> str:
 def alternatives(
     tool: str, own: Mapping[str, tuple[str, ...]], *, shipped: bool = True
 ) -> tuple[str, ...]:
-    """Other ways than a tool that gets nowhere, at most three: the user's own in front."""
+    """Returns at most three alternatives to a tool, the user's own first."""
     given = [text for name, texts in own.items() if fnmatchcase(tool, name) for text in texts]
     known = STRATEGIES[kind_of(tool)] if shipped else ()
     return tuple(dict.fromkeys((*given, *known)))[:_WAYS]

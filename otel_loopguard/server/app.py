@@ -51,6 +51,8 @@ _STATUS: Final = {
 _DECISION: Final = (
     "id", "detector", "rule", "message", "tool", "step", "count", "confidence", "shadow",
 )  # fmt: skip
+# Arguments are compared up to a million characters; JSON has up to six bytes for one.
+_MOST_CALL: Final = 8_000_000
 _ACTIONS: Final = ("pause", "resume", "abort", "answer", "allow")
 
 
@@ -143,7 +145,7 @@ class ControlApi:
     def routes(self) -> list[Route]:
         """The routes of the API."""
         gets = {"/control": self.control, "/events": self.events, "": self.session}
-        acts = {f"/{action}": self.act for action in _ACTIONS}
+        acts = {f"/{action}": self.act for action in _ACTIONS} | {"/control": self.control_of_call}
         return [
             Route("/v1/sessions", self.sessions),
             *(
@@ -175,7 +177,7 @@ class ControlApi:
             changed = row["version"] != since if since else row["action"] != Action.ALLOW.value
             left = until - time.monotonic()
             if changed or self._closed or not left > 0:
-                return JSONResponse(row, headers={"cache-control": "no-store"})
+                return _unstored(row)
             await self._wait(request, min(left, _LOOK_AGAIN_S))
 
     async def events(self, request: Request) -> Response:
@@ -185,6 +187,17 @@ class ControlApi:
             media_type="text/event-stream",
             headers={"cache-control": "no-store", "x-accel-buffering": "no"},
         )
+
+    async def control_of_call(self, request: Request) -> Response:
+        """The control that refuses a call of a tool, or one that allows it."""
+        body = await _json(request, _MOST_CALL)
+        if isinstance(body, Response):
+            return body
+        if other := body.keys() - {"tool", "arguments"}:
+            return problem(422, f"there is no {min(other)!r:.100}: expected 'tool', 'arguments'")
+        if not isinstance(tool := body.get("tool"), str):
+            return problem(422, "tool must be the name of one")
+        return _unstored(await self._row(request, tool, body.get("arguments")))
 
     async def act(self, request: Request) -> Response:
         """Pauses, resumes or aborts a session, answers its escalation, or allows its calls."""
@@ -209,13 +222,15 @@ class ControlApi:
     async def _reply(self, request: Request, message: dict[str, Any]) -> Response:
         reply = await self._engine(request).ask(message)
         if reply.pop("ok"):
-            return JSONResponse(reply, headers={"cache-control": "no-store"})
+            return _unstored(reply)
         return problem(_STATUS[reply["error"]], reply["message"])
 
-    async def _row(self, request: Request) -> dict[str, Any]:
+    async def _row(self, request: Request, *call: Any) -> dict[str, Any]:
         session = request.state.session
         engine = self._engine(request)
         control = await engine.read(session)
+        if call:
+            control = engine.guard.refusal(session, *call)
         return control_row(session, control, engine.lateness.warning(control.session or session))
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:
@@ -258,19 +273,24 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
     return JSONResponse(body, status, headers, media_type="application/problem+json")
 
 
+def _unstored(row: dict[str, Any]) -> JSONResponse:
+    """An answer that is another one a moment later."""
+    return JSONResponse(row, headers={"cache-control": "no-store"})
+
+
 async def _unrouted(request: Request, error: Any) -> Response:
     """An error of the router: no such path, or not with this method."""
     place = f"{request.method} {request.url.path:.200}"
     return problem(error.status_code, f"{error.detail.lower()}: {place}", error.headers)
 
 
-async def _json(request: Request) -> dict[str, Any] | Response:
+async def _json(request: Request, most: int = MOST_REQUEST) -> dict[str, Any] | Response:
     """The body of a request; an empty one is an empty object."""
     if not request.headers.get("content-type", "").startswith("application/json"):
         # A page of another site may send a form without permission, but no JSON.
         return problem(415, "the content type must be application/json")
     try:
-        body = await body_of(request, MOST_REQUEST)
+        body = await body_of(request, most)
     except Refused as error:
         return problem(error.status, str(error), dict(error.headers))
     except ClientDisconnect:

@@ -68,7 +68,7 @@ def test_the_page_says_what_was_found_and_loads_nothing(source: Path, tmp_path: 
     assert [name for name, _ in listed] == ["a", "b"]
     for _, stop in listed:
         assert re.match(r'deny</td><td class="n">\d</td><td class="n">8</td><td>find &lt;', stop)
-        assert "with equal arguments and an equal" in stop
+        assert "with the same arguments and gave the same" in stop
     assert "no rows found" not in page
 
 

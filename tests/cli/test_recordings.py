@@ -211,7 +211,7 @@ def test_the_page_has_nothing_of_what_calls_held(home: Path, command: Any) -> No
     assert "default-src 'none'" in text
     # But the tool, and the sentence in the fold.
     assert "at call 3 of 8: identical_call" in text
-    assert "was called 3 times with equal arguments" in text
+    assert "was called 3 times with the same arguments" in text
 
 
 def test_the_page_is_not_written_through_links_of_others(home: Path, command: Any) -> None:

@@ -8,8 +8,9 @@ public class Asks {
         for (int time = 0; time < 2; time++) {
             System.out.println("hint: " + guard.gate(sessions[0]).orElse(""));
         }
-        for (String tool : List.of("search", "write")) {
-            var refused = guard.refuses(sessions[1], tool);
+        for (var call : List.of("search {\"q\": \"x\"}", "search {\"q\": \"\ty\"}", "search", "write")) {
+            var parts = call.split(" ", 2);
+            var refused = guard.refuses(sessions[1], parts[0], parts.length > 1 ? parts[1] : null);
             System.out.println("refused: " + refused.map(Throwable::getMessage).orElse("<nil>"));
         }
         try {

@@ -71,12 +71,10 @@ def fields(source: str, language: str, name: str) -> set[str]:
 def test_a_client_speaks_as_the_document_says(language: str) -> None:
     """It names its operations, and uses no path, parameter or field that they lack."""
     source, described = SOURCES[language].read_text(encoding="utf-8"), document()
-    about = source.partition("one operation of")[2][:200].replace("{@code ", "`").replace("}", "`")
-    ((path, operation),) = [
-        (path, methods["get"])
-        for path, methods in described["paths"].items()
-        if "get" in methods and f"`{methods['get']['operationId']}`" in about
-    ]
+    about = source.partition("two operations of")[2][:200].replace("{@code ", "`").replace("}", "`")
+    path, operation = "/v1/session/control", described["paths"]["/v1/session/control"]["get"]
+    named = [one["operationId"] for one in described["paths"][path].values()]
+    assert all(f"`{name}`" in about for name in named)
     assert f"{path}?id=" in source
     used = set(re.findall(r"[?&](\w+)=", source))
     assert used == {"id", "wait", "since"}
@@ -102,12 +100,13 @@ def test_a_client_follows_the_flag(language: str, request: pytest.FixtureRequest
         abort(server.url, "aborted")
         said = lines(ask, server.url, TOKEN, works=lambda: abort(server.url, "later"))
         unguarded = lines(ask, server.url, "of another")
-    hint, repeated, mine, other, stopped, works, ended, *rest = said
+    hint, repeated, mine, other, unknown, another, stopped, works, ended, *rest = said
     assert hint.startswith("hint: ")
     assert "search" in hint
     assert repeated == "hint: "
     assert mine.startswith("refused: 'search' was called")
-    assert other == "refused: <nil>"
+    assert unknown == mine
+    assert other == another == "refused: <nil>"
     assert stopped == "stopped: enough (session aborted aborted)"
     assert (works, ended) == ("works", "ended: enough (session later aborted)")
     assert rest in ([], ["interrupted: false"])

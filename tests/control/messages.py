@@ -35,7 +35,7 @@ class Run:
         self._named = session(self.key)
 
     def calls(self, times: int = 1) -> None:
-        """Calls a search with equal arguments, which finds nothing."""
+        """Calls the same search, which finds nothing."""
         for _ in range(times):
             tool_call(self.tracer)
 

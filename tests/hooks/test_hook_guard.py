@@ -177,7 +177,7 @@ def test_a_hint_waits_for_an_event_at_which_the_agent_can_hear_it(agent: Agent, 
         heard = first.reply is Reply.HINT
         assert heard is bool(AGENTS[name].answer(exchange.payload, told)), exchange.payload
         later = agent.tell(EventKind.RESPONSE, session, text="Where was I?")
-        assert " times with equal arguments" in (first if heard else later).hint
+        assert " times with the same arguments" in (first if heard else later).hint
         assert heard is (later.reply is Reply.NOTHING)
 
 

@@ -34,7 +34,7 @@ def test_a_session_that_was_stopped_can_go_on() -> None:
     """An abort says why, and only the runtime's own `check` raises it; who resumes it keeps it."""
     rig = Rig()
     with searched(rig, 8) as key:
-        with pytest.raises(LoopGuardAbort, match=r"'search' was called .* with equal arguments"):
+        with pytest.raises(LoopGuardAbort, match=r"'search' was called .* with the same arguments"):
             control.check()
         assert control.resume(key)
         control.check()

@@ -39,10 +39,9 @@ def test_a_loop_of_errors_is_diagnosed() -> None:
     run = Run()
     run.calls(*[call("read", {"path": "a.txt"}, error="FileNotFoundError: no such file")] * 3)
     assert run.decisions[-1].diagnosis == DIAGNOSES["not_found"]
-    assert (run.guard.flag_named("run").control.hint or "").endswith(
-        "Likely cause: What is asked for is not at that place, or has another name. What may help: "
-        "list what is there before naming it again; search for it by a part of its name."
-    )
+    known, hint = DIAGNOSES["not_found"], run.guard.flag_named("run").control.hint or ""
+    fixes = "; ".join(fix.text for fix in known.fixes[:2])
+    assert hint.endswith(f"Likely cause: {known.cause} What may help: {fixes}.")
 
 
 def test_a_loop_that_is_not_about_the_error_is_not_diagnosed() -> None:

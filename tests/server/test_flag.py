@@ -34,6 +34,31 @@ def test_the_control_says_what_was_decided_and_why() -> None:
         assert "nothing was found" not in json.dumps(row)
 
 
+def test_a_deny_refuses_the_calls_of_its_loop() -> None:
+    """Of a tool that others need, too; also once such another call lowered the deny."""
+
+    def refused(arguments: object, tool: str = "search") -> bool:
+        body = {"tool": tool} | ({} if arguments is None else {"arguments": arguments})
+        return CLIENT.post(f"{server.url}/v1/sessions/chat-1/control", json=body).json()["stops"]
+
+    with serving() as server:
+        send(server, 0, 1, 2, 3)
+        assert [refused(one) for one in ({"q": "x"}, '{"q": "x"}', None)] == [True] * 3
+        assert not refused({"q": "y"})
+        assert not refused({"q": "x"}, tool="write")
+        other = call(4)
+        other["attributes"] |= {
+            "gen_ai.tool.call.arguments": '{"q": "y"}',
+            "gen_ai.tool.call.result": "no",
+            "error.type": "NotFound",
+        }
+        post(server, other)
+        assert control(server)["action"] == "allow"
+        assert refused({"q": "x"})
+        assert act(server, "abort").is_success
+        assert refused({"q": "y"})
+
+
 def test_a_guard_that_is_off_judges_nothing() -> None:
     with serving(guard=Settings(enabled=False)) as server:
         assert send(server, *range(12)).is_success

@@ -48,8 +48,14 @@ test("a hint is given once, a denied call is refused, others are not", async () 
   assert.match(await control.hint(), /search/);
   assert.equal(await control.hint(), undefined);
   await calls("denied", 1, 3);
-  assert.equal((await control.refuses("search")).action, "deny");
-  assert.equal(await control.refuses("write"), undefined);
+  for (const args of [{ q: "x" }, '{"q": "x"}', undefined]) {
+    assert.equal((await control.refuses("search", args)).action, "deny");
+  }
+  assert.equal(await control.refuses("search", { q: "y" }), undefined);
+  const knot = {};
+  knot.q = knot;
+  assert.equal((await control.refuses("search", knot)).action, "deny");
+  assert.equal(await control.refuses("write", { q: "x" }), undefined);
   assert.equal((await control.check()).action, "deny");
 });
 

@@ -23,7 +23,7 @@ async function called(tool, input, make) {
     "gen_ai.tool.name": tool,
     "gen_ai.tool.call.arguments": JSON.stringify(input),
   } });
-  const refusal = await control.refuses(tool);
+  const refusal = await control.refuses(tool, input);
   let result = refusal?.hint ?? refusal?.reason;
   if (refusal) span.setAttribute("error.type", "loopguard_deny");
   else try {

@@ -40,12 +40,12 @@ func BeforeModel(ctx agent.Context, request *model.LLMRequest) (*model.LLMRespon
 }
 
 // BeforeTool refuses calls that are denied.
-func BeforeTool(ctx agent.Context, called tool.Tool, _ map[string]any) (map[string]any, error) {
+func BeforeTool(ctx agent.Context, called tool.Tool, arguments map[string]any) (map[string]any, error) {
 	guard, ok := ctx.Value(guarded{}).(*loopguard.Guard)
 	if !ok {
 		return nil, nil
 	}
-	if refused := guard.Refuses(ctx, called.Name()); refused != nil {
+	if refused := guard.Refuses(ctx, called.Name(), arguments); refused != nil {
 		return map[string]any{"error": refused.Error()}, nil
 	}
 	return nil, nil

@@ -1,8 +1,8 @@
 /**
  * The control flag of one agent session, as `otel-loopguard serve` keeps it. No dependencies.
  *
- * Speaks one operation of the server's OpenAPI document (`GET /v1/openapi.json`):
- * `control_by_query`.
+ * Speaks two operations of the server's OpenAPI document (`GET /v1/openapi.json`):
+ * `control_by_query` and `control_of_call_by_query`.
  */
 
 export type Action = "allow" | "hint" | "steer" | "ask" | "deny" | "pause" | "abort";
@@ -127,8 +127,7 @@ export class LoopGuardControl {
 
   /** Asks for the control; where the server does not answer in time, everything is allowed. */
   async refresh(): Promise<Control> {
-    const limit = AbortSignal.timeout(this.#options.timeoutMs ?? 2_000);
-    if (!(await this.#ask("", limit))) this.#lift();
+    if (!(await this.#ask("", this.#limit()))) this.#lift();
     return this.#known;
   }
 
@@ -168,11 +167,13 @@ export class LoopGuardControl {
     return hint;
   }
 
-  /** Whether a call of a tool is refused: all where the session stops, those of the loop where it is denied. */
-  async refuses(tool: string): Promise<Control | undefined> {
-    const control = await this.refresh();
-    const mine = control.action !== "deny" || control.decision === null || control.decision.tool === tool;
-    return control.stops && mine ? control : undefined;
+  /**
+   * What refuses a call: each one is where the session stops, those of the loop where it is denied. Of a
+   * call whose arguments are not given, the tool of the loop tells.
+   */
+  async refuses(tool: string, args?: unknown): Promise<Control | undefined> {
+    const control = (await this.#asked("", this.#limit(), written(tool, args))) ?? this.#lift();
+    return control.stops ? control : undefined;
   }
 
   /** A signal that fires when the session is aborted, for `fetch` and model calls. Follows the flag until `close`. */
@@ -201,25 +202,37 @@ export class LoopGuardControl {
     }
   }
 
+  #limit(): AbortSignal {
+    return AbortSignal.timeout(this.#options.timeoutMs ?? 2_000);
+  }
+
   async #ask(query: string, signal: AbortSignal): Promise<boolean> {
+    const found = await this.#asked(query, signal);
+    this.#known = found ?? this.#known;
+    return found !== undefined;
+  }
+
+  async #asked(query: string, signal: AbortSignal, call?: string): Promise<Control | undefined> {
+    const asks = call === undefined ? {} : { method: "POST", body: call };
+    const headers = call === undefined ? this.#headers : { ...this.#headers, "content-type": "application/json" };
     try {
-      const answer = await (this.#options.fetch ?? fetch)(this.#url + query, { headers: this.#headers, signal });
+      const answer = await (this.#options.fetch ?? fetch)(this.#url + query, { ...asks, headers, signal });
       const token = answer.status === 401 ? ", as it takes no such token (LOOPGUARD_TOKEN)" : "";
       if (!answer.ok) throw new Error(`the server answered ${answer.status}${token}`);
       const found: unknown = await answer.json();
       if (!isControl(found)) throw new Error("the answer is no control of a session");
-      this.#known = found;
       if (typeof found.warning === "string") this.#tell("warning", found.warning);
-      if (this.#known.action === "abort" && !this.#stop.signal.aborted) {
-        this.#stop.abort(new LoopGuardStop(this.#known));
+      if (found.action === "abort") {
+        this.#known = found;
+        if (!this.#stop.signal.aborted) this.#stop.abort(new LoopGuardStop(found));
       }
-      return true;
+      return found;
     } catch (error) {
       if (!this.#closed.signal.aborted) {
         const message = reasonOf(error);
         this.#tell(message, `${hostOf(this.#url)}: ${message}; the run goes on unguarded until that is mended`);
       }
-      return false;
+      return undefined;
     }
   }
 
@@ -245,6 +258,15 @@ function allowed(session: string): Control {
     session, action: "allow", stops: false, reason: null, hint: null, by: null, until: null,
     decision: null, version: "",
   };
+}
+
+/** A call as it is asked about; what cannot be written, as a cycle, is left out. */
+function written(tool: string, args: unknown): string {
+  try {
+    return JSON.stringify({ tool, arguments: args });
+  } catch {
+    return JSON.stringify({ tool });
+  }
 }
 
 /** Whether this is a control: another program may answer at the address, with any JSON. */

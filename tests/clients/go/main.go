@@ -16,9 +16,10 @@ func main() {
 		hint, _ := hinted.Gate(ctx)
 		fmt.Println("hint:", hint)
 	}
-	for _, tool := range []string{"search", "write"} {
-		fmt.Println("refused:", denied.Refuses(ctx, tool))
+	for _, arguments := range []any{`{"q": "x"}`, map[string]string{"q": "y"}, nil} {
+		fmt.Println("refused:", denied.Refuses(ctx, "search", arguments))
 	}
+	fmt.Println("refused:", denied.Refuses(ctx, "write", nil))
 	_, err := loopguard.New(sessions[2]).Gate(ctx)
 	fmt.Println("stopped:", err)
 	later, cancel := loopguard.New(sessions[3]).Context(ctx)

@@ -20,7 +20,7 @@ func Called(
 		attribute.String("gen_ai.tool.call.arguments", arguments),
 	))
 	defer span.End()
-	if err = guard.Refuses(ctx, tool); err != nil {
+	if err = guard.Refuses(ctx, tool, arguments); err != nil {
 		result = err.Error()
 		span.SetAttributes(attribute.String("error.type", "loopguard_deny"))
 	} else if result, err = call(); err != nil {

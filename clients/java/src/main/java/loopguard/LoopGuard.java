@@ -4,6 +4,7 @@ import java.net.URI;
 import java.net.URLEncoder;
 import java.net.http.HttpClient;
 import java.net.http.HttpRequest;
+import java.net.http.HttpRequest.BodyPublishers;
 import java.net.http.HttpResponse.BodyHandlers;
 import java.nio.charset.StandardCharsets;
 import java.time.Duration;
@@ -27,8 +28,8 @@ import java.util.function.Consumer;
  * Asks {@code otel-loopguard serve} what agents may do. Needs the JDK only; thread-safe.
  *
  * <p>The server judges the spans that the agent exports; see docs/other-languages.md. This class
- * speaks one operation of its OpenAPI document ({@code GET /v1/openapi.json}):
- * {@code control_by_query}.
+ * speaks two operations of its OpenAPI document ({@code GET /v1/openapi.json}):
+ * {@code control_by_query} and {@code control_of_call_by_query}.
  *
  * <p>A server that cannot be reached stops nobody. Problems are logged, once of each kind.
  */
@@ -125,7 +126,7 @@ public final class LoopGuard {
      * @throws CancellationException The thread was interrupted, and is so still.
      */
     public Optional<String> gate(String session) {
-        var asked = ask(session, "", ASK_MS);
+        var asked = ask(session, "", ASK_MS, null);
         var control = asked.orElse(allow(session));
         for (long heard = System.nanoTime(); "pause".equals(control.action()); ) {
             asked = await(session, control.version());
@@ -147,18 +148,18 @@ public final class LoopGuard {
     /**
      * Asks before a call of a tool; throw what is returned, or give the model its message.
      *
+     * @param arguments Their JSON; null if it is not known: then the tool of a denied loop tells.
      * @throws CancellationException As {@link #gate}.
      */
-    public Optional<Refused> refuses(String session, String tool) {
-        var control = control(session);
-        var of = control.decision();
-        boolean mine = !"deny".equals(control.action()) || of == null || tool.equals(of.tool());
-        return control.stops() && mine ? Optional.of(new Refused(control)) : Optional.empty();
+    public Optional<Refused> refuses(String session, String tool, String arguments) {
+        var call = "{\"tool\": " + Json.written(tool)
+            + (arguments == null ? "" : ", \"arguments\": " + Json.written(arguments)) + "}";
+        return ask(session, "", ASK_MS, call).filter(Control::stops).map(Refused::new);
     }
 
     /** Asks for the control. Where the server does not answer, everything is allowed. */
     public Control control(String session) {
-        return ask(session, "", ASK_MS).orElse(allow(session));
+        return ask(session, "", ASK_MS, null).orElse(allow(session));
     }
 
     /**
@@ -243,7 +244,7 @@ public final class LoopGuard {
     /** Asks for a change of a version, and takes its time before what is asked next. */
     private Optional<Control> await(String session, String version) {
         long begun = System.nanoTime();
-        var found = ask(session, "&wait=" + WAIT_S + "&since=" + encoded(version), POLL_MS);
+        var found = ask(session, "&wait=" + WAIT_S + "&since=" + encoded(version), POLL_MS, null);
         boolean early = System.nanoTime() - begun < EARLY_MS * 1_000_000;
         try {
             Thread.sleep(found.isEmpty() ? RETRY_MS : early ? EARLY_MS : 0);
@@ -253,13 +254,16 @@ public final class LoopGuard {
         return found;
     }
 
-    /** The control; empty if the server does not answer in time. */
-    private Optional<Control> ask(String session, String query, long limitMs) {
+    /** The control, of a call if there is one; empty if the server does not answer in time. */
+    private Optional<Control> ask(String session, String query, long limitMs, String call) {
         try {
             var at = url + "/v1/session/control?id=" + encoded(session) + query;
             var request = HttpRequest.newBuilder(URI.create(at));
             if (token != null && !token.isEmpty()) {
                 request.header("Authorization", "Bearer " + token);
+            }
+            if (call != null) {
+                request.header("Content-Type", "application/json").POST(BodyPublishers.ofString(call));
             }
             var asked = client.sendAsync(request.build(), BodyHandlers.ofString());
             try {
@@ -354,6 +358,15 @@ public final class LoopGuard {
                 | NumberFormatException unexpected) {
                 throw new Unexpected();
             }
+        }
+
+        static String written(String text) {
+            var found = new StringBuilder("\"");
+            for (char sign : text.toCharArray()) {
+                found.append(sign < ' ' || sign == '"' || sign == '\\'
+                    ? String.format("\\u%04x", (int) sign) : sign);
+            }
+            return found.append('"').toString();
         }
 
         private static String text(Map<?, ?> of, String name) {

@@ -16,7 +16,7 @@ public class Own {
             .setAttribute("gen_ai.tool.call.arguments", arguments).startSpan();
         String result = "";
         try (var scope = span.makeCurrent()) {
-            guard.refuses(session, tool).ifPresent(refused -> { throw refused; });
+            guard.refuses(session, tool, arguments).ifPresent(refused -> { throw refused; });
             result = call.make(arguments);
             return result;
         } catch (LoopGuard.Refused refused) {

@@ -29,7 +29,7 @@ public record GuardedTool(ToolCallback tool, LoopGuard guard) implements ToolCal
     public String call(String input, ToolContext context) {
         if (context != null
                 && context.getContext().get(ChatMemory.CONVERSATION_ID) instanceof String session) {
-            var refused = guard.refuses(session, getToolDefinition().name());
+            var refused = guard.refuses(session, getToolDefinition().name(), input);
             if (refused.isPresent()) {
                 Span.current().setAttribute("error.type", "loopguard_deny");
                 return refused.get().getMessage();
