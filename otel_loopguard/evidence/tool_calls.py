@@ -452,11 +452,12 @@ class ToolCallExtractor:
         progress.repeats += found.call is not None and not (found.fresh or found.changed)
         # Of a file that was changed no answer says more than that it was, and one word about
         # another item, or about what was done for the first time, is all that can be said of it.
-        edited = found.file is not None and progress.epoch != found.epoch
+        whole = edited = found.file is not None and progress.epoch != found.epoch
         progress.edits += edited
-        reads = found.effect in (_READ, _WAIT) or found.runs_code
-        done = found.outcome_size < _BRIEF and not (reads or found.failing or found.rejects)
-        whole = edited or found.brief or (done and found.fresh)
+        if found.outcome_size < _BRIEF and not edited:
+            reads = found.effect in (_READ, _WAIT) or found.runs_code
+            done = found.fresh and not (reads or found.failing or found.rejects)
+            whole = found.brief or done
         progress.news += 1.0 if whole else found.novelty
 
     def refused(self, step: Step) -> int:
