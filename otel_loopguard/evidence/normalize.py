@@ -430,7 +430,8 @@ def _replaced(raw: bytes, text: str, flat: str, *, call: bool) -> bytes:
     elif ":" in flat or "=" in flat:
         # Its name says what it is, so that an answer of it alone is more than a time.
         out = _FIELDS.sub(b"_", out) if _may_hold_fields(text) else out
-        out = _PROCESS.sub(b"#", out) if "pid" in text or "PID" in text else out
+    if not call and ("pid" in text or "PID" in text):
+        out = _PROCESS.sub(b"#", out)
     if not call and _TIME_SIGN.search(flat):
         out = _TIMES.sub(b"#", out)
     if len(raw) >= 16:
