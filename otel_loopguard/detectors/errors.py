@@ -140,8 +140,8 @@ class ErrorRate(BaseDetector):
     """Do all of an agent's newest rounds fail, each in its own way?
 
     Counts: rounds in a row whose calls all failed.
-    Leaves alone: retries with a pause; items that do not exist. Who tries what has to fail is at
-    work, and of many things some fail.
+    Leaves alone: retries with a pause; items that do not exist; work on many items, some of which
+    fail.
     Cannot see: failures that neither status nor answer tells.
     """
 
