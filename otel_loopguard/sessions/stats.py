@@ -53,7 +53,7 @@ _SECOND: Final = 1e9  # nanoseconds
 _MOST_TOKENS: Final = 1 << 40
 """Tokens that a span may say; above what any context holds."""
 _SEEN, _CYCLIC, _STOPPED = 1, 2, 4
-"""What was counted of a loop."""
+"""Counters of a loop."""
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
@@ -161,9 +161,9 @@ class SessionStats:
         )
 
     def offer(self, action: Action) -> str:
-        """What a hint adds of the long-term context: empty, or sentences after a space.
+        """Text that the long-term context adds to a hint: empty, or sentences after a space.
 
-        What a decision is about is not in it, if this is asked before the decision is counted.
+        Call it before a decision is counted, so that the decision's own loop is not part of it.
         """
         if not self._settings.context_in_hints or action is Action.ABORT:
             return ""
