@@ -180,7 +180,7 @@ class Receiver:
                     raise
                 if not self._logged:
                     self._logged = True
-                    logger.warning("decisions do not go on as log records: %s", error)
+                    logger.warning("decisions are not forwarded as log records: %s", error)
                 if not error.refused:
                     return False
         await engine.sent(ids)
