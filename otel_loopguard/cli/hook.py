@@ -56,8 +56,8 @@ def install_hooks(
     if change.backup:
         say(f"backup: {change.backup}")
     for state in states(repository()):
-        if (state.agent, state.scope) == (agent, scope) and not state.program_found:
-            say(f"nothing is guarded: {lacking(state)}", error=True)
+        if (state.agent, state.scope) == (agent, scope) and (why := lacking(state)):
+            say(f"nothing is guarded: {why}", error=True)
     say(f"to do: {HOOK_FILES[agent].todo}")
 
 
@@ -139,7 +139,7 @@ def _row(state: State) -> dict[str, object]:
 
 
 def lacking(state: State) -> str:
-    """What keeps hooks that are installed from being called; empty if nothing does."""
+    """What keeps hooks that are installed from judging anything; empty if nothing does."""
     if state.problem:
         return state.problem
     if not state.program_found:
@@ -149,6 +149,10 @@ def lacking(state: State) -> str:
         return f"the program {state.program} is not found: {remedy}"
     if state.missing_events:
         return f"no hooks for {', '.join(state.missing_events)}: install again"
+    try:
+        StateFolder().make()  # as their first event does
+    except OSError as error:
+        return f"no event is judged: {error}; set XDG_STATE_HOME to another folder"
     return ""
 
 

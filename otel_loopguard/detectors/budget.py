@@ -100,10 +100,6 @@ class CheckpointAdvice(_OwnVerdict):
         return self.found("checkpoint_due", usage.calls, self._given * every, 101, **fields)
 
 
-_MOST_TOKENS: Final = 1 << 40
-"""A span may say anything; beyond a trillion tokens nothing is compared."""
-
-
 class ContextSize(_OwnVerdict):
     """Is it time to compact the context?
 
@@ -129,9 +125,9 @@ class ContextSize(_OwnVerdict):
     def observe(self, step: Step) -> Detection | None:
         tuning = self._settings.tuning.stalls
         if step.kind is Kind.MODEL:
-            if not tuning.compact_tokens or step.tokens_in is None:
+            tokens = step.tokens_in
+            if not tuning.compact_tokens or tokens is None:
                 return None
-            tokens = min(max(step.tokens_in, 0), _MOST_TOKENS)
             if self._full or tokens < tuning.compact_tokens:
                 self._full = self._full and tokens * 2 >= tuning.compact_tokens
                 return None

@@ -101,14 +101,14 @@ class Registry:
         off = settings.switched_off
         self.entries = tuple(one for one in entries if off.isdisjoint((one.name, one.family)))
         self.by_name = {entry.name: entry for entry in self.entries}
-        self._by_kind: dict[EvidenceKind, tuple[Entry, ...]] = {}
+        self.by_kind: dict[EvidenceKind, tuple[Entry, ...]] = {}
         for entry in self.entries:
             if entry.own.wanted(settings):
                 for kind in entry.own.kinds if entry.takes is Step else (entry.takes,):
-                    self._by_kind[kind] = (*self.of(kind), entry)
+                    self.by_kind[kind] = (*self.of(kind), entry)
         signs = {
             kind: _getter(sign for entry in known for sign in entry.own.signs)
-            for kind, known in self._by_kind.items()
+            for kind, known in self.by_kind.items()
         }
         self.signs = {kind: found for kind, found in signs.items() if found}
 
@@ -119,7 +119,7 @@ class Registry:
 
     def of(self, kind: EvidenceKind) -> tuple[Entry, ...]:
         """Detectors of one kind of evidence."""
-        return self._by_kind.get(kind, ())
+        return self.by_kind.get(kind, ())
 
 
 def _entry(make: Factory) -> Entry:

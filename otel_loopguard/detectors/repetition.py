@@ -78,8 +78,8 @@ class ExactRepeat(CountingDetector):
                 masked = ".masked" if exact != evidence.call_exact else masked
         mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact
         counted = self._counts.add(call, last, evidence, weight, *mark)
-        own = self._settings.of(evidence.tool)
         if counted is not None:
+            own = self._settings.of(evidence.tool)
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
             if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
                 return self._waited(counted, evidence, budget)

@@ -107,7 +107,7 @@ class Stagnation(CountingDetector):
 
 
 def _weight(evidence: Evidence, before: str) -> float:
-    """Weight of a short answer, or of one that found nothing, beside the sample before."""
+    """Weight of an answer that is short, found nothing, or differs from the sample before it."""
     size = evidence.outcome_size
     weight = min(max(size / _LINE, _WORD), 1.0)
     if weight < 1.0 and before and before != evidence.sample:

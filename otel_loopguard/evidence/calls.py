@@ -418,9 +418,9 @@ class Versions:
             and fuzz.ratio(before[1], now[1], score_cutoff=_ALIKE) > 0
         )
 
-    def varies(self, call: Call, outcome: Outcome, *, changed: bool) -> bool:
+    def varies(self, call: Call, outcome: Outcome) -> bool:
         """True if a repeated call got an answer that differs from its last in one or two names."""
-        if not changed or call.exact is None or not 0 < outcome.size <= _ANSWER:
+        if call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
         shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
         before = self._answers.get(call.exact, shape)

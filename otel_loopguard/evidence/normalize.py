@@ -482,16 +482,12 @@ class VolatileArguments:
     date, a number counted up or a file name says what is asked for. It is a guess all the same.
     """
 
-    __slots__ = ("_learned", "_runs")
+    __slots__ = ("_runs", "learned")
 
     def __init__(self) -> None:
         self._runs: dict[tuple[int, str], tuple[int, frozenset[int]]] = {}
-        self._learned = frozenset[tuple[int, str]]()
-
-    @property
-    def learned(self) -> bool:
-        """True if any argument was learned."""
-        return bool(self._learned)
+        # By tool and name.
+        self.learned = frozenset[tuple[int, str]]()
 
     def without(
         self, tool: int, arguments: dict[str, object], outcome: int | None
@@ -506,21 +502,21 @@ class VolatileArguments:
                 and _NONCE.match(value)
                 and _THING.search(str(name)) is None
                 and SEARCHES.search(str(name)) is None
-                and (tool, name) not in self._learned
+                and (tool, name) not in self.learned
             ):
                 rest = {other: item for other, item in arguments.items() if other != name}
                 self._note(
                     (tool, name), key_of(text_bytes(value)), key_of(canonical(rest)) ^ outcome
                 )
-        if not self._learned:
+        if not self.learned:
             return arguments
-        kept = {name: item for name, item in arguments.items() if (tool, name) not in self._learned}
+        kept = {name: item for name, item in arguments.items() if (tool, name) not in self.learned}
         return kept if kept and len(kept) < len(arguments) else arguments
 
     def _note(self, place: tuple[int, str], value: int, rest: int) -> None:
         known, values = self._runs.pop(place, (rest, frozenset[int]()))
         values = values | {value} if known == rest and value not in values else frozenset((value,))
-        if len(values) >= _ENOUGH and len(self._learned) < CALLS:
-            self._learned |= {place}
+        if len(values) >= _ENOUGH and len(self.learned) < CALLS:
+            self.learned |= {place}
         else:
             keep(self._runs, place, (rest, values), CALLS)

@@ -198,8 +198,6 @@ def _is_hardly_new(found: Evidence, outcome: Outcome, said: object) -> bool:
 
 NEWS: Final = 0.3
 """New share of an answer that is news: less is the date or the spinner of the same one."""
-# A span may say anything.
-_MOST_TOKENS: Final = 1 << 40
 
 
 class ToolCallExtractor:
@@ -340,7 +338,7 @@ class ToolCallExtractor:
 
     def _wait(self, step: Step, found: Evidence) -> None:
         """Counts a look at what is not ready; other work, or what came of a call, ends a wait."""
-        progress, found.asked = self._progress, min(max(self._asked, 0), _MOST_TOKENS)
+        progress, found.asked = self._progress, self._asked
         news = found.novelty is not None and found.novelty >= NEWS
         if found.waits and not news:
             found.wait = progress.wait = progress.wait or Waited()
@@ -411,7 +409,7 @@ class ToolCallExtractor:
         writes, short = found.effect is _WRITE, outcome.size < _BRIEF
         found.own = found.effect is _READ and effects.reads_files(name, call.arguments)
         found.revises = self._versions.revises(call, outcome)
-        found.variant = self._versions.varies(call, outcome, changed=found.changed)
+        found.variant = found.changed and self._versions.varies(call, outcome)
         item = found.item
         file = effects.file_of(call.arguments) if item or writes else None
         if file is not None and writes and not name.runs_code:

@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 _TOOL, _MODEL = Kind.TOOL, Kind.MODEL
 _RUNS: Final = frozenset({Kind.AGENT, Kind.WORKFLOW})
-_MOST: Final = 1 << 40
-"""Tokens that a span may say: more is no number of tokens, and their sum stays exact."""
 _LEFT: Final = {
     "steps": "steps", "actions": "actions", "task_actions": "actions", "tokens": "tokens",
     "cost": "cost", "elapsed_s": "seconds",
@@ -126,9 +124,9 @@ class UsageExtractor:
 
     def _model(self, step: Step) -> None:
         spending = self._spending
-        spending.step_tokens = None if step.tokens is None else _counted(step.tokens)
-        spending.tokens_in += _counted(step.tokens_in)
-        spending.tokens_out += _counted(step.tokens_out)
+        spending.step_tokens = step.tokens
+        spending.tokens_in += step.tokens_in or 0
+        spending.tokens_out += step.tokens_out or 0
         spending.tokens = spending.tokens_in + spending.tokens_out
         cost = step.cost
         if cost is None and self._prices is not None:
@@ -150,7 +148,7 @@ class UsageExtractor:
             own.actions += 1
             own.errors = own.errors + 1 if step.error else 0
         elif step.kind is _MODEL:
-            own.tokens += _counted(step.tokens_in) + _counted(step.tokens_out)
+            own.tokens += step.tokens or 0
             own.cost += spending.step_cost
 
     def _phase(self, agent: str, start: int, end: int) -> None:
@@ -175,11 +173,6 @@ class UsageExtractor:
         spending.actions = spending.errors = spending.phases = 0
         spending.elapsed_s = 0.0
         self._working = None
-
-
-def _counted(tokens: int | None) -> int:
-    """Tokens as far as they can be: a span may say anything."""
-    return 0 if tokens is None or tokens < 0 else min(tokens, _MOST)
 
 
 class MilestoneExtractor:

@@ -79,28 +79,16 @@ _LEAST: Final = 0.5
 """The least that any captured answer says for a hint: five words "ok" in a row are a loop."""
 
 
-def is_accused(call: Evidence) -> bool:
-    """True if status, shape or known words of the outcome say that nothing came of it."""
-    return call.failing or _is_explained(call) or (call.empty and call.effect is _READ)
-
-
-def _is_explained(call: Evidence) -> bool:
-    """True if the outcome says why nothing came of the call."""
-    return call.rejects or call.nothing or call.refused or call.call_error
-
-
-def _is_unclear(call: Evidence) -> bool:
-    """True for a failure that a pause may mend, for all that is known of it."""
-    of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
-    return call.transient or (of_nothing and not _is_explained(call))
-
-
 def weigh(call: Evidence, since: Since) -> None:
     """Sets what a call weighs: its haste, and what it says for a hint and for a stop."""
-    accused, unclear = is_accused(call), _is_unclear(call)
-    firm = accused and not unclear
     # Who was told that the call itself is wrong has not heard it, whatever else it does.
     told = call.refused or call.call_error
+    explained = told or call.rejects or call.nothing
+    accused = call.failing or explained or (call.empty and call.effect is _READ)
+    # A failure that a pause may mend, for all that is known of it.
+    of_nothing = call.error and call.error_class is ErrorClass.UNKNOWN
+    unclear = call.transient or (of_nothing and not explained)
+    firm = accused and not unclear
     rests_s = _WRONG_S if told else _RESTS_S
     pause = since.pause + since.took * call.pending
     call.rested = rested = _rested(pause, rests_s)

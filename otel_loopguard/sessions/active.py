@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
@@ -405,7 +406,7 @@ class ActiveSpans:
         # By identity: an open span keeps the session that the context named for it.
         self._in_session: dict[int, int] = {}
         # The spans that ended last, by identity; None as long as none is shown twice.
-        self._ends: BoundedDict[int, object] | None = None
+        self._ends: BoundedDict[int, weakref.ref[object]] | None = None
 
     def __len__(self) -> int:
         return len(self._open) + len(self.deferred)
@@ -472,9 +473,9 @@ class ActiveSpans:
         ends = self._ends
         if ends is None:
             return False
-        # Kept alive, so that no other span gets its id().
-        before, ends[id(span)] = ends.get(id(span)), span
-        return before is span
+        # Weakly: a span may hold megabytes, and later get the id() of one that is gone.
+        before, ends[id(span)] = ends.get(id(span)), weakref.ref(span)
+        return before is not None and before() is span
 
     def has(self, opened: ActiveSpan) -> bool:
         """True if this span is still open."""

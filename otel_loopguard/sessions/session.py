@@ -81,6 +81,8 @@ _FIRSTS: Final = 42
 for their errors. With one more the table takes twice the memory."""
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
 """Totals that survive going back to a checkpoint: what was spent is spent."""
+_MOST_TOKENS: Final = 1 << 40
+"""Tokens that a span may say: above what any context holds, and their sum stays exact."""
 _MOST_ALLOWED: Final = 1024
 """Calls that a person allowed, 36 bytes each: more than anybody answers for."""
 _NO_CALLS: Final = frozenset[int]()
@@ -262,10 +264,11 @@ class Session:
             progress.phases.over = ()
         if end > progress.time:  # noqa: PLR1730  # a tenth of the price of max()
             progress.time = end
-        state.record.step(step)
         if step.kind is _MODEL:
+            step.tokens_in, step.tokens_out = _tokens(step.tokens_in), _tokens(step.tokens_out)
             progress.models += 1
-        elif step.kind is _TOOL:
+        state.record.step(step)
+        if step.kind is _TOOL:
             state.silence = None
             name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
@@ -427,7 +430,7 @@ class Session:
         number = progress.calls if journal is None else progress.calls + journal.before.calls
         seen, moment = None, -progress.steps
         # Few detectors observe the bare step.
-        found = self._observed(step) if self._registry.of(step.kind) else []
+        found = self._observed(step) if step.kind in self._registry.by_kind else []
         for extractor in state.extractors.get(step):
             try:
                 evidence: Any = extractor.extract(step)
@@ -730,3 +733,8 @@ def _precedes(spot: _Spot, step: Step) -> bool:
     """
     _, _, parent_id, end = spot
     return (end or 0) <= step.start and parent_id != step.span_id
+
+
+def _tokens(said: int | None) -> int | None:
+    """Tokens as far as they can be: a span may say anything."""
+    return None if said is None else min(max(said, 0), _MOST_TOKENS)

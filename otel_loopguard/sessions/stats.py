@@ -50,8 +50,6 @@ _CYCLES: Final = 32
 _ARGUMENTS: Final = 120
 """Characters of the arguments in an entry of the long-term context, which a hint quotes."""
 _SECOND: Final = 1e9  # nanoseconds
-_MOST_TOKENS: Final = 1 << 40
-"""Tokens that a span may say; above what any context holds."""
 _SEEN, _CYCLIC, _STOPPED = 1, 2, 4
 """Counters of a loop."""
 
@@ -123,7 +121,7 @@ class SessionStats:
                 self._tokens += tokens
                 self._token_calls += 1
             if step.tokens_in is not None:
-                self._context = min(max(step.tokens_in, 0), _MOST_TOKENS)
+                self._context = step.tokens_in
                 self._peak = max(self._peak or 0, self._context)
         if start and (start < self._first or not self._first):
             self._first = start

@@ -39,8 +39,6 @@ _SPEAKERS: Final = 64
 """Speakers whose context is known: two models for each of 32 agents."""
 _SAID: Final = 8
 """Texts that are remembered: programs alternate between few."""
-_MOST_TOKENS: Final = 1 << 40
-"""Input tokens that a span may say; above what any context holds."""
 
 _Speaker = tuple[int, str, str, str]
 
@@ -64,7 +62,6 @@ class ContextSizes:
 
     def compacted(self, step: Step, tokens: int) -> bool:
         """Takes a model call and its input tokens; True if its context was compacted."""
-        tokens = min(max(tokens, 0), _MOST_TOKENS)
         speaker = _speaker(step)
         most, fell = self._sizes.get(speaker, (0, False))
         falls = most >= _LEAST and tokens <= most / 2

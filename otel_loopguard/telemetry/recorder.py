@@ -41,8 +41,6 @@ _MODEL: Final = Kind.MODEL
 _MOST_KEYS: Final = 1800
 # Values of histograms between two collections: at one a minute, 68 a second. About 1 MB.
 _MOST_VALUES: Final = 4096
-# Above any context; a span may say anything, and a float past 2**53 would spoil the sum.
-_MOST_TOKENS: Final = 1 << 40
 # A short run shows its cost too: the first spans are all timed.
 _FIRST_TIMED: Final = 64
 # Agents whose decisions are reported as 0 before the first, so that its rate is right; each costs
@@ -335,8 +333,7 @@ class MetricsRecorder:
         self.counts.add(semconv.METRIC_STEPS, (kind.value, agent))
         if kind is _MODEL:
             if tokens is not None:
-                size = min(max(tokens, 0), _MOST_TOKENS)
-                self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, size, {AGENT: agent})
+                self._keep(semconv.METRIC_RUN_CONTEXT_TOKENS, tokens, {AGENT: agent})
             if seen.compacted:
                 self.happened("compactions")
         elif kind is _TOOL:

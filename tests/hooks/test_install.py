@@ -227,6 +227,16 @@ def test_a_program_that_is_gone_is_told_of(user: Path) -> None:
     assert "is not found: install again" in done("status")
 
 
+def test_a_state_that_cannot_be_kept_is_told_of(
+    user: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As below a home that cannot be written."""
+    (user / "full").write_text("no folder", encoding="utf-8")
+    monkeypatch.setenv("XDG_STATE_HOME", str(user / "full"))
+    assert "nothing is guarded: no event is judged" in done("install", "codex")
+    assert "set XDG_STATE_HOME" in done("status")
+
+
 def test_a_program_that_a_project_names_is_to_be_on_the_path(
     user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

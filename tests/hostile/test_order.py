@@ -1,6 +1,8 @@
 """Spans that end twice, never, before they start, or share their ids; clocks that jump."""
 
+import gc
 import time
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +12,7 @@ from opentelemetry.sdk.trace import RandomIdGenerator, TracerProvider
 
 from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard.core import Kind, Step
-from tests.agents import agent, provider_with, tool_call
+from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import SECOND
 from tests.hostile.rig import LOOP, TOOL, Rig, ended
 
@@ -27,6 +29,21 @@ def test_a_span_that_ends_twice_at_a_processor_that_was_added_twice_counts_once(
             span.end()
     assert [step.name for step in rig.steps] == ["search"] * LOOP + ["a"]
     assert rig.actions == ["hint", "deny", "abort"]
+
+
+def test_of_what_two_processors_saw_no_span_is_kept() -> None:
+    """A span may hold megabytes; the open ones and the ended ones go with their end."""
+    processor, ended_spans = LoopGuardSpanProcessor(), Ended()
+    tracer = provider_with(processor, processor, ended_spans).get_tracer("my.agent")
+    with agent(tracer):
+        for number in range(9):
+            tool_call(tracer, args=f'{{"n": {number}}}')
+    processor.guard.settle()
+    assert len(processor.guard.active) == 0
+    left = [weakref.ref(span) for span in ended_spans.spans]
+    ended_spans.spans.clear()
+    gc.collect()
+    assert [one for one in left if one() is not None] == []
 
 
 @pytest.mark.parametrize("first", [0, 1])
