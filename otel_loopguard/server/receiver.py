@@ -328,7 +328,7 @@ def grpc_server(
 
 
 def _measured(signal: Signal, export: _Export, metrics: ServerMetrics) -> _Export:
-    """The same, with how long each request took, and its status."""
+    """The same, with duration and status of each request."""
     method = signal.method.removeprefix("/")
 
     async def measured(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
