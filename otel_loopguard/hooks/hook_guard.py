@@ -45,7 +45,7 @@ _WAYS_OUT: Final = {
     "allow": "A person who sees a false alarm lets it through with: {}",
     "resume": "A person lets it go on with: {}",
 }
-"""What to say of the command that ends a stop: of the policy, of a person."""
+"""How to mention the command that ends a stop, by the policy or by a person."""
 
 
 class HookGuard:

@@ -138,7 +138,7 @@ class HookState:
         self._run("allow", session=session, calls=data)
 
     def allowed(self, session: str) -> frozenset[int] | None:
-        """As given to `allow`; empty where nothing was."""
+        """The calls given to `allow`; empty if it was not called."""
         rows = self._run("allowed", session=session)
         found: str | None = rows[0][0] if rows else None
         calls = json.loads(found or "[]")

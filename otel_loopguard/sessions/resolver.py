@@ -27,7 +27,7 @@ _BESIDE: Final = 256
 _TRACES: Final = 10_000
 """Traces with open runs, as many as there are sessions: those that never end go."""
 _PAUSE: Final = 5_000_000_000
-"""Nanoseconds in which nobody reads an answer and writes the same text again."""
+"""Nanoseconds that are too short for a person to read an answer and send the same text again."""
 
 
 def asked(run: Step | None) -> int | None:
