@@ -369,7 +369,7 @@ questions: Final = Questions()
 
 
 def asked_session() -> SessionHandle | None:
-    """As `known_session`, for a loop that asks: warns if no session is known."""
+    """As `known_session`, for a loop's question: warns if no session is known."""
     questions.count()
     found = known_session()
     if found is not None or not STOPPING or named_session() is not None:

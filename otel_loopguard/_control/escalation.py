@@ -215,7 +215,7 @@ def plan(session: str | None = None) -> tuple[Task, ...]:
 
 
 def escalations() -> list[Escalation]:
-    """What waits for an answer in this process, oldest first."""
+    """Escalations that wait for an answer in this process, oldest first."""
     settle_all()
     return [found for backend in BACKENDS for found in backend.open_escalations()]
 

@@ -37,7 +37,7 @@ BOARDS: Final[BoundedDict[str, Milestones]] = BoundedDict(1024)
 RESULTS: Final[BoundedDict[str, deque[object]]] = BoundedDict(256)
 """Results so far of such sessions; of fewer, for results may be large."""
 NOTES: Final[BoundedDict[str, Memory]] = BoundedDict(256)
-"""What such sessions are to remember."""
+"""Memory that such sessions keep."""
 
 
 def board_of(key: str) -> Milestones:
@@ -237,13 +237,13 @@ class Flag:
 
     @property
     def is_heard(self) -> bool:
-        """True if the runtime has heard what stands now, or never asked."""
+        """True if the runtime has heard the current value, or never asked."""
         decision_id = self._control.decision_id
         return not self.asked or decision_id is None or decision_id in self.heard
 
     @property
     def standing(self) -> str:
-        """Id of the decision that it stands for; empty for none."""
+        """Id of its decision; empty without one."""
         # Called with the guard's lock held, so an expired control is not cleared here.
         return self._control.decision_id or ""
 

@@ -479,7 +479,7 @@ def objected(found: SessionHandle | None, tool: str, args: object = None) -> Con
         return None
     by = _REASONS.get(objection.reason, objection.reason)
     # The message of a check may contain arguments: for the model, not for a log.
-    reason = objection.message if by == "breaker" else f"a check speaks against {tool!r}"
+    reason = objection.message if by == "breaker" else f"a check rejected {tool!r}"
     told(None if found is None else found.flag, objection.message)
     return Control(session, Action.DENY, reason, objection.message, by=by)
 

@@ -29,7 +29,7 @@ _COUNTS_CANCELS: Final = sys.version_info >= (3, 11)
 
 
 class Scope(Protocol):
-    """What can be cancelled: a scope of anyio or trio."""
+    """A cancellable scope of anyio or trio."""
 
     def cancel(self) -> Any:
         """Cancels what runs inside."""
@@ -151,12 +151,12 @@ class _Task:
         self._cancels = self._task.cancelling() if _COUNTS_CANCELS else 0
 
     def takes_back(self) -> bool:
-        """Takes the cancellation back; True if nobody else asked for one (on Python 3.10 too)."""
+        """Undoes the cancellation; True if nothing else requested one (on Python 3.10 too)."""
         return not _COUNTS_CANCELS or self._task.uncancel() <= self._cancels
 
 
 def _soon() -> Callable[[Callable[[], None]], object]:
-    """What has a function called in the event loop that runs here, from any thread."""
+    """Returns a function that schedules calls on the running event loop, from any thread."""
     trio = running_trio()
     if trio is not None:
         return trio.lowlevel.current_trio_token().run_sync_soon
@@ -165,7 +165,7 @@ def _soon() -> Callable[[Callable[[], None]], object]:
 
 
 _UNKNOWN_S: Final = 600.0
-"""Seconds that a call of which nothing is known may take."""
+"""Seconds that an unknown call may take."""
 
 
 class Limit(Block):

@@ -413,7 +413,7 @@ class ControlReplication:
             # Of another version, or damaged on the way; its content is not for the log.
             self.unread += 1
             if self.unread == 1:
-                logger.warning("a notice of another process is garbage and was skipped")
+                logger.warning("a notice of another process cannot be read and was skipped")
 
     def _refresh(self) -> None:
         """Looks up the newest sessions again, as messages may have been missed."""

@@ -1,4 +1,4 @@
-"""What a session has come to, and what its application says of it: milestones, notes, feedback."""
+"""State of a session, and what its application reports: milestones, notes, feedback."""
 
 from __future__ import annotations
 

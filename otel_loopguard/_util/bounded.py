@@ -115,7 +115,7 @@ _Item = TypeVar("_Item")
 
 
 class WeakList(Generic[_Item]):
-    """Holds objects weakly, in the order in which they came; who reads it takes no lock."""
+    """Holds objects weakly, in order of arrival; reading takes no lock."""
 
     def __init__(self) -> None:
         # A tuple replaced whole.

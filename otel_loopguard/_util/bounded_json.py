@@ -133,7 +133,7 @@ def oversized(text: bytes | bytearray) -> str | None:
 
 
 def _marks(text: bytes | bytearray) -> Iterator[tuple[int, bytes]]:
-    """How many strings a piece of the text has, and the brackets and commas outside of them."""
+    """Number of strings in a piece of text, and of brackets and commas outside them."""
     inside, carried = False, b""
     for place in range(0, len(text), _CHUNK):
         piece = carried + text[place : place + _CHUNK]

@@ -32,7 +32,7 @@ class Ticking(Protocol):
 
 
 class TestMode:
-    """What `set_testing` set. As a context manager it sets back, at its end, what was before."""
+    """Result of `set_testing`; as a context manager it restores the previous state."""
 
     def __init__(self, before: _State) -> None:
         self._before = before
@@ -172,7 +172,7 @@ def _move(by: int) -> None:
 
 
 state = _State(testing=False, off=False, gate_limit_s=math.inf)
-"""What `set_testing` set; for hooks, where a call is dear. Never keep it."""
+"""State set by `set_testing`, for hot paths. Never keep a reference to it."""
 _ahead = 0
 """Nanoseconds that the guards' clock is ahead of the machine's."""
 moves: list[tuple[int, int]] = []

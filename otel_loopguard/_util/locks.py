@@ -107,7 +107,7 @@ def held() -> bool:
 
 
 def _patched() -> None:
-    """Eventlet has put other locks where it found ours; who hides theirs in a slot has them yet."""
+    """Eventlet replaced the locks it found; objects with slots still have ours."""
     global _is_owned  # noqa: PLW0603
     _is_owned = methodcaller("_is_owned")
     with _making:
@@ -124,7 +124,7 @@ def later(what: Callable[[], object]) -> None:
 
 
 def settle() -> None:
-    """Makes the deferred calls in order, unless this thread holds a lock or another one does it."""
+    """Makes the deferred calls in order, unless this thread holds a lock or another is at it."""
     if not waiting or held() or _here.settles._is_owned():  # noqa: SLF001
         return
     with _here.settles:

@@ -62,7 +62,7 @@ class Log(_Adapter):
 
 
 def quietly(say: Callable[[], object]) -> None:
-    """Logs where nobody counts that a handler throws: it must not do so into the agent."""
+    """Logs without letting a failing handler raise into the agent."""
     with suppress(Exception):
         say()
 
@@ -121,7 +121,7 @@ def _chain(fault: BaseException) -> Iterator[BaseException]:
 
 
 def _forges(fault: BaseException) -> bool:
-    """True if the text of an exception has more than one line, or signs that nobody sees."""
+    """True if the text of an exception has several lines, or invisible characters."""
     said = traceback.format_exception_only(type(fault), fault)
     return hasattr(fault, "exceptions") or any(
         printable(line) != line for line in (part.removesuffix("\n") for part in said)

@@ -15,7 +15,7 @@ from typing import Any, Final
 _KNOWN: Final = frozenset({"array", "builtins", "collections", "functools", "re", "types"})
 _OURS: Final = "otel_loopguard."
 _JUDGE: Final = "otel_loopguard.detectors.llm_judge"
-"""What asks a judge belongs to a thread."""
+"""The part that asks a judge belongs to a thread."""
 
 
 def pack(things: object, common: Mapping[type, object]) -> bytes | None:

@@ -126,7 +126,7 @@ class BackgroundThread:
         return True
 
     def stop(self) -> None:
-        """Ends the thread after its turn; the next `wake` starts another one."""
+        """Ends the thread after its turn; the next `wake` starts a new one."""
         with self._lock:
             signal, self._signal = self._signal, Signal()
             self._running = False

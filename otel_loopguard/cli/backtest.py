@@ -148,6 +148,6 @@ def _cell(value: object, most: float) -> str:
 
 
 def _text(value: object) -> str:
-    """What others wrote, as text of a page."""
+    """Escapes foreign text for a page."""
     written = "" if value is None else str(value)
     return escape(written if len(written) <= _LONGEST else written[: _LONGEST - 1] + "…")

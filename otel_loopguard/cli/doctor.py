@@ -102,7 +102,7 @@ _CONTENT: Final = {
     "openinference": "no OPENINFERENCE_HIDE_* variable",
     "adk": "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true",
 }
-"""What lets the spans of a dialect carry content."""
+"""The setting that lets the spans of a dialect carry content."""
 # Names in a sentence: with more it is no longer read.
 _NAMES_SHOWN: Final = 5
 # Sessions that are told apart; of more, a person learns nothing new.
@@ -111,7 +111,7 @@ _SESSIONS_COUNTED: Final = 100_000
 
 @dataclass(slots=True)
 class _Seen:
-    """What is counted of one recording."""
+    """Counts of one recording."""
 
     spans: int = 0
     runs: int = 0
@@ -138,7 +138,7 @@ class _Seen:
 
 
 def examine(name: str, entries: Iterable[RecordedSpan | Run]) -> Iterator[Finding]:
-    """What a recording has and lacks."""
+    """Findings about a recording."""
     seen = _Seen()
     for found in recorded_steps(name, _looked(seen, entries)):
         seen.add(found.step, found.session)
@@ -148,7 +148,7 @@ def examine(name: str, entries: Iterable[RecordedSpan | Run]) -> Iterator[Findin
 
 
 def _looked(seen: _Seen, entries: Iterable[RecordedSpan | Run]) -> Iterator[RecordedSpan | Run]:
-    """What a recording holds, counted before it is replayed."""
+    """Yields a recording's items, counting them before they are replayed."""
     reader, keys = Reader(), collect_keys("session_keys")
     for entry in entries:
         yield entry
@@ -166,7 +166,7 @@ def _looked(seen: _Seen, entries: Iterable[RecordedSpan | Run]) -> Iterator[Reco
 
 
 def _spans(seen: _Seen) -> Iterator[Finding]:
-    """What was read, and in which dialects it is written."""
+    """Findings on what was read, and in which dialects."""
     if seen.runs:
         yield _finding("runs", count=seen.runs)
     read, count = sum(seen.dialects.values()), seen.spans
@@ -192,7 +192,7 @@ def _calls(seen: _Seen) -> Iterator[Finding]:
 
 
 def _content(seen: _Seen) -> Iterator[Finding]:
-    """How many tool calls have arguments and results."""
+    """Share of tool calls with arguments and with results."""
     calls = seen.kinds[Kind.TOOL]
     content = "".join(f"{line}, or " for name, line in _CONTENT.items() if name in seen.dialects)
     for what, tools in seen.lacking.items() if calls else ():
@@ -236,7 +236,7 @@ _HIDING: Final = {
     _GENAI_CONTENT: ("false", "no_content", "event_only"),
     "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS": ("false", "0"),
 }
-"""How variables begin that keep content out of spans, and their values that do."""
+"""Prefixes of variables that keep content out of spans, and the values that do so."""
 _DROPPING: Final = (
     *("always_off", "traceidratio"),
     *("parentbased_always_off", "parentbased_traceidratio"),
@@ -245,7 +245,7 @@ _DROPPING: Final = (
 
 
 def examine_environment() -> Iterator[Finding]:
-    """What this environment has and lacks, in the order in which one would mend it."""
+    """Findings about this environment, in the order in which to fix them."""
     python = ".".join(map(str, sys.version_info[:3]))
     yield _finding("package", version=__version__, python=python)
     yield from _packages()
@@ -339,7 +339,7 @@ def _fault(scope: str, entry: metadata.EntryPoint) -> Finding | None:
 
 
 def _must_be_asked(entry: metadata.EntryPoint) -> bool:
-    """Whether an instrumentation captures content only where the variable says so."""
+    """True if an instrumentation captures content only when the variable asks for it."""
     needs = () if entry.dist is None else entry.dist.requires or ()
     return any(need.startswith("opentelemetry-util-genai") for need in needs)
 
@@ -371,7 +371,7 @@ def _module(extra: str) -> str:
 
 
 def _usage(extra: str, spec: object) -> str:
-    """How an adapter is used, from its description; it is not imported, nor is its framework."""
+    """Usage of an adapter from its docstring; imports neither adapter nor framework."""
     origin = getattr(spec, "origin", None)
     text = ast.get_docstring(ast.parse(Path(origin).read_text("utf-8"))) if origin else None
     examples = re.findall(r"^    (\S.*)$", text or "", re.MULTILINE)
@@ -381,7 +381,7 @@ def _usage(extra: str, spec: object) -> str:
 
 
 def _telemetry() -> Iterator[Finding]:
-    """What OTEL_* variables, and those of instrumentations, do to the spans of agents."""
+    """Effects of OTEL_* variables, and those of instrumentations, on the spans of agents."""
     if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
         yield _finding("SDK disabled")
     sampler = os.environ.get("OTEL_TRACES_SAMPLER", "")

@@ -26,7 +26,7 @@ ALL: Final = "all"
 """Stands for every tier, or every source."""
 
 LEVELS: Final = ("noticed", "stopped")
-"""What is scored: a hint or stronger; a deny, pause or abort."""
+"""Scored outcomes: a hint or stronger; a deny, pause or abort."""
 
 Row = Mapping[str, object]
 Interval = Callable[[Sequence["Judgement"], str], "tuple[float, float]"]
@@ -35,7 +35,7 @@ Interval = Callable[[Sequence["Judgement"], str], "tuple[float, float]"]
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What the guard said of one labelled run; the other fields are those of `Run`."""
+    """Decisions about one labelled run; the other fields are those of `Run`."""
 
     tier: str
     source: str
@@ -86,7 +86,7 @@ def labelled_runs(inputs: Inputs) -> Iterator[Run]:
 
 
 def steps_of(run: Run) -> int:
-    """How many steps a run has."""
+    """Number of steps of a run."""
     return len(run.steps)
 
 
@@ -96,7 +96,7 @@ def _judged(run: Run, settings: Settings) -> tuple[Judgement, Row | None]:
 
 
 def judgement(run: Run, result: ReplayResult) -> Judgement:
-    """What the guard said of a run."""
+    """Decisions about a run."""
     noticed = next((one.step for one in result.decisions if one.action is not Action.ALLOW), None)
     stopped = next((one.step for one in result.decisions if one.action.stops), None)
     return Judgement(
@@ -177,7 +177,7 @@ _COLUMNS: Final = (
     *("steps to notice#", "to stop#"),
 )
 _KINDS: Final = (("healthy", "healthy", "fp", "false"), ("stuck", "loops", "tp", "recall"))
-"""What a table is of, and the fields with its runs, its hits and their share."""
+"""Subject of a table, and the fields with its runs, its hits and their share."""
 
 
 def show_scores(rows: Sequence[Row]) -> None:

@@ -21,7 +21,7 @@ app = typer.Typer(
 
 
 class Mode(str, Enum):
-    """What the hooks do."""
+    """Modes of the hooks."""
 
     OBSERVE = "observe"
     ENFORCE = "enforce"

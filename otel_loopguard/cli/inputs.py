@@ -94,7 +94,7 @@ class Inputs:
         return 1 if self.broken else 0
 
     def entries(self, recording: Recording) -> Iterator[RecordedSpan | Run]:
-        """What a recording holds, with the bar moving."""
+        """Yields a recording's items and advances the bar."""
         task = self._progress.add_task(printable(recording.name), total=recording.size)
         for count, entry in enumerate(recording):
             if count % _ENTRIES_BETWEEN == 0:

@@ -45,7 +45,7 @@ def print_learned(files: Sequence[str], form: Format, settings: Settings) -> int
 
 @dataclass(slots=True)
 class _Score:
-    """How well the estimates of a tool held."""
+    """Accuracy of the estimates of a tool."""
 
     calls: int = 0  # finished ones, with times
     failures: int = 0
@@ -55,7 +55,7 @@ class _Score:
     overdue: int = 0  # those of them past 14 minutes: no false alarms
 
     def row(self) -> dict[str, object]:
-        """What stands in the row of a tool, and in that of all."""
+        """Cells in the row of a tool, and in the row of all tools."""
         return {
             **asdict(self),
             "failure_rate": self.failures / self.calls if self.calls else None,

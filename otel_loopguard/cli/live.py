@@ -107,7 +107,7 @@ def report_unknown(transport: Transport, what: str, name: str, before: str = "")
 
 
 def user_name() -> str:
-    """Name of who types, for the record of who did what."""
+    """Name of the current user, for the record of who did what."""
     with suppress(OSError, KeyError, ImportError):
         name = getpass.getuser()
         return f"user {name}" if is_reserved(name) else name
@@ -179,7 +179,7 @@ def _row(row: Message, now: int) -> Iterator[object]:
 
 
 def _since(then: object, now: int) -> str:
-    """How long ago something was, in the largest unit that fits."""
+    """Age of something in the largest unit that fits."""
     if not isinstance(then, int):
         return ""
     seconds = max(0, now - then) // 10**9

@@ -1,4 +1,4 @@
-"""What the command line prints: JSON lines, tables, cells."""
+"""Output of the command line: JSON lines, tables, cells."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ _SPACE: Final = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]")
 
 
 class Format(str, Enum):
-    """How results are printed."""
+    """Output formats."""
 
     TABLE = "table"
     JSON = "json"
@@ -195,7 +195,7 @@ def cell(value: object, size: int = _CELL) -> Text:
 
 
 def word(action: str) -> str:
-    """What a decision is called where people read it: one that only allows is a note."""
+    """Display name of a decision: one that only allows is a note."""
     return "note" if action == "allow" else str(action)
 
 

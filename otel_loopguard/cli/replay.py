@@ -44,7 +44,7 @@ class ReplayResult(SessionResult):
 
     @property
     def outcome(self) -> str | None:
-        """How its first abort would have ended it; None without one."""
+        """Its ending at its first abort; None without one."""
         ends = (one for one in self.decisions if one.action is Action.ABORT)
         return next((outcome_of(one, None).value for one in ends), None)
 
@@ -81,7 +81,7 @@ _TREE_SPANS: Final = 100_000
 
 
 class _Node(NamedTuple):
-    """What is shown of a span."""
+    """Label of a span."""
 
     span_id: int
     parent_id: int | None

@@ -52,7 +52,7 @@ _NS_IN_MINUTE: Final = 60_000_000_000  # what a minute is
 
 
 class Amount(NamedTuple):
-    """What a part of a session took."""
+    """Cost of a part of a session."""
 
     calls: int = 0
     minutes: float = 0.0  # from its first step to its last, without waits for a person
@@ -79,7 +79,7 @@ class Amount(NamedTuple):
 
 
 def total(amounts: Iterable[Amount]) -> Amount:
-    """What several parts took together."""
+    """Total cost of several parts."""
     columns = zip(*amounts, strict=True)
     return Amount(*map(sum, columns))
 
@@ -345,7 +345,7 @@ def _show(overview: Overview, agents: Counter[str]) -> None:
 
 
 def _cells(result: TranscriptResult, moment: Moment) -> tuple[str, ...]:
-    """What is shown of a session that the guard has something to say about."""
+    """Lines about a session with decisions."""
     does = "stops" if result.stop else "hints"
     after = moment.after
     return (

@@ -1,4 +1,4 @@
-"""`watch --agents`: judges coding agents by their transcripts, warns, and stops who is stuck."""
+"""`watch --agents`: judges coding agents by their transcripts, warns, and stops stuck ones."""
 
 from __future__ import annotations
 

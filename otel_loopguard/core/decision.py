@@ -70,7 +70,7 @@ _STOPS = (Action.DENY, Action.PAUSE, Action.ABORT)
 
 
 class Severity(str, Enum):
-    """How bad a detection is."""
+    """Severity of a detection."""
 
     WARNING = "warning"
     CRITICAL = "critical"
@@ -80,7 +80,7 @@ class Severity(str, Enum):
 
 
 class Source(str, Enum):
-    """What a decision comes from, in the order in which it is heard."""
+    """Source of a decision, in order of precedence."""
 
     GRAPH_LOOP = "graph_loop"
     TOOL_LOOP = "tool_loop"
@@ -256,7 +256,7 @@ _LIMITS: Final = frozenset({"spending_limit", "own_limit", "graph_limit"})
 _TIME_LIMITS: Final = frozenset(
     {"run_limit", "overall_limit", "operation_limit", "agent_limit", "idle"}
 )
-"""Rules of `stall`; its others are about what nobody limited."""
+"""Rules of `stall` about set limits; its others are about estimates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +284,7 @@ class Annotation:
 
 
 class Outcome(str, Enum):
-    """How a run ended that the guard stopped."""
+    """Ending of a run that the guard stopped."""
 
     LOOP = "loop"
     STALLED = "stalled"
@@ -325,7 +325,7 @@ _NOBODY: Final = {
 
 
 def outcome_of(decision: Decision | None, by: str | None) -> Outcome:
-    """How an aborted run ended: by a decision, or by a person."""
+    """Ending of an aborted run: by a decision, or by a person."""
     if decision is None:
         return _NOBODY.get(by or "policy", Outcome.ABORTED_BY_PERSON)
     if decision.about_limit or decision.source is Source.RESOURCES:

@@ -44,7 +44,7 @@ def text_class(text: str) -> ErrorClass:
 
 @lru_cache(maxsize=16)
 def _class_of(text: str) -> ErrorClass:
-    """The same of a short text in lower case: of one error several parts of the guard ask."""
+    """The same for a short text in lower case; cached, as several parts of the guard ask."""
     if _says("transient", text) or (_says("later", text) and not _says("forbidden", text)):
         return ErrorClass.TRANSIENT
     return ErrorClass.DETERMINISTIC if _says("deterministic", text) else ErrorClass.UNKNOWN

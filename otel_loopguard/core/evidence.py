@@ -1,4 +1,4 @@
-"""What is computed once per step and read by all detectors."""
+"""Evidence: computed once per step and read by all detectors."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ErrorClass(str, Enum):
-    """How an error is best met."""
+    """Whether an error may pass by itself."""
 
     TRANSIENT = "transient"
     DETERMINISTIC = "deterministic"
@@ -24,7 +24,7 @@ class ErrorClass(str, Enum):
 
 
 class Effect(str, Enum):
-    """What a call does to the world."""
+    """Effect of a call on the world."""
 
     READ = "read"
     WRITE = "write"
@@ -46,7 +46,7 @@ _LINE: Final = 60.0
 
 @lru_cache(maxsize=4096)
 def says(size: int) -> float:
-    """How much an answer says by its length in characters, 0 to 1."""
+    """Weight of an answer by its length in characters, 0 to 1."""
     return 1.0 - exp(-((size / _LINE) ** 2))
 
 
@@ -139,7 +139,7 @@ class Evidence:
     place: tuple[Key, float] | None = None
     """Identity of all arguments but the one that pages, and its value; None if none does."""
     epoch: int = 0
-    """How often the world was changed before this call, as far as can be told."""
+    """Number of known changes of the world before this call."""
     time: int = 0
     """End of the call, nanoseconds since the epoch."""
     began: int = 0
@@ -190,7 +190,7 @@ class Evidence:
     """Key of tool and arguments without ids that mark the request, of a call that makes something;
     None if it has none."""
     rested: float = 0.0
-    """How much of a rest was between it and the same call before, 0 to 1; see `evidence.weight`."""
+    """Share of a rest between it and the same call before, 0 to 1; see `evidence.weight`."""
     hint_weight: float = 0.0
     """Weight of a repeat towards a hint, 0 to 1."""
     stop_weight: float = 0.0
@@ -225,7 +225,7 @@ class Evidence:
 
     @property
     def moment(self) -> Moment:
-        """What tables of calls keep of it: one tuple for all of them."""
+        """The part that tables of calls keep: one shared tuple."""
         found = self._moment
         if found is None:
             found = self._moment = (
@@ -273,17 +273,17 @@ class Exchange:
     """Number of its step within the session, of any kind."""
     time: int
     answers: int
-    """How many answers of tools and of asked agents the session had seen by then."""
+    """Answers of tools and of asked agents that the session had seen by then."""
     unseen: int
-    """How many answers were not captured by then."""
+    """Answers that had not been captured by then."""
     news: float
     """Sum of the novelty of the answers, each 0 to 1."""
     worded: float
-    """The same where a line that an agent says is as new as its words."""
+    """The same with an agent's line only as new as its words."""
     repeats: int
-    """How many of the answers were those that the same call had had before."""
+    """Answers that the same call had already had before."""
     edits: int
-    """How often a file had been changed by then, in another way than before."""
+    """Different changes of files by then."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -349,7 +349,7 @@ class Tail:
     period: int
     """Its length, in characters."""
     times: int
-    """How often it stands there, one after the other; of a very long tail at least."""
+    """Times that it occurs in a row; a lower bound for a very long tail."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -460,6 +460,6 @@ class Plan:
     """Keys of the tasks, done or not."""
     done: int
     epoch: int
-    """How often the world was changed by then, the keeping of the list itself aside."""
+    """Changes of the world by then, except to the list itself."""
     call: int | None = None
     """Number of the tool call that it was handed over with; None of a text."""

@@ -35,7 +35,7 @@ class Milestone:
 
 
 class MilestoneStatus(NamedTuple):
-    """How a session stands with its milestones at one step."""
+    """Milestones of a session at one step."""
 
     done: int
     failed: int

@@ -52,7 +52,7 @@ class AgentCycle:
 
 
 Happening = Literal["retries", "degraded", "compactions", "missing_dependencies"]
-"""What is counted of a run, by the field of `RunMetrics`."""
+"""Counters of a run, by the field of `RunMetrics`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +235,7 @@ class Meaning(NamedTuple):
 
 
 class Spent(NamedTuple):
-    """What a session has spent so far; 0 where nothing says it."""
+    """Totals of a session so far; 0 where unknown."""
 
     calls: int
     tokens: int
@@ -279,7 +279,7 @@ def act_row(act: Act) -> dict[str, object]:
 
 
 Topic = Literal["insight", "file", "pattern", "avoided"]
-"""What an entry is: a key insight, an important file, a learned pattern, an avoided approach."""
+"""Kind of an entry: a key insight, an important file, a learned pattern, an avoided approach."""
 
 _TOPICS: Final = get_args(Topic)
 _CHARS: Final = 200
@@ -336,13 +336,13 @@ class Memory:
             self._forget(topic, known, line)
 
     def adopt(self, other: Memory) -> None:
-        """Adds what another one keeps."""
+        """Adds the entries of another one."""
         for topic, known in other._known.items():
             for line in known:
                 self.note(topic, line)
 
     def context(self) -> Context:
-        """What is kept, as it is now."""
+        """Snapshot of the entries."""
         files = self._known.get("file") or dict[str, int]()
         return Context(
             insights=tuple(self._known.get("insight", ())),
@@ -352,7 +352,7 @@ class Memory:
         )
 
     def offer(self) -> str:
-        """What a hint may add for the model: up to three entries of each kind; may be empty."""
+        """Text that a hint may add: up to three entries of each kind; may be empty."""
         if not self._known:
             return ""
         now = self.context()

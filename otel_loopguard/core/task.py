@@ -206,7 +206,7 @@ _FIELDS: Final[Mapping[str, tuple[Callable[[object], object], str]]] = {
     "description": (_text, "a text"),
     "optional": (_flag, "true or false"),
 }
-"""How the fields of a task are read, and what each is."""
+"""Readers of the fields of a task, and what each field is."""
 _KNOWN: Final = ("id", "args", *_NEEDS, *_FIELDS)
 _ALIKE: Final = 0.8
 """Of the letters of a misspelt name, as with `depends` for `depends_on`."""
@@ -322,7 +322,7 @@ def _cycles(needs: Mapping[str, Sequence[str]], broken: dict[str, str]) -> Itera
 def _unreachable(
     followers: Mapping[str, Sequence[str]], broken: Mapping[str, str]
 ) -> Iterator[Problem]:
-    """What waits for a broken task, directly or by way of others."""
+    """Tasks that wait for a broken task, directly or through others."""
     root = {name: name for name in broken}
     queue = list(broken)
     for name in queue:

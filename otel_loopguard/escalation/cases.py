@@ -267,7 +267,7 @@ class Case:
 
     @staticmethod
     def _end(reply: Reply) -> str:
-        """How it ended, in words."""
+        """Its ending, in words."""
         if reply.via == "control":
             return f"the session was changed by {reply.by}"
         if reply.via == "limit":

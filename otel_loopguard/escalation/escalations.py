@@ -50,7 +50,7 @@ _KEPT_S: Final = 86_400.0
 _WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 Listener = Callable[[Escalation, str | None, str | None], object]
-"""Takes an escalation, who ended it (None while it is open), and the answer, if any."""
+"""Takes an escalation, the name of its ender (None while it is open), and an answer if any."""
 
 
 class EscalationRegistry:
@@ -91,7 +91,7 @@ class EscalationRegistry:
             return not holds or (sent.escalation.held and unheard)
 
     def open(self, case: Case, *, sent: bool) -> bool:
-        """Adds an escalation, of which people are `sent` a message; False if there is no room."""
+        """Adds an escalation; people get a message if `sent`. False if there is no room."""
         found, flag = case.escalation, case.flag
         with self._lock:
             if len(self._open) >= _MOST_OPEN:
@@ -258,7 +258,7 @@ class Escalations:
         return None if due is None else min(max((due - clock()) / 1e9, 0.001), _LOOK_S)
 
     def _end_overdue(self, now: int) -> None:
-        """Publishes escalations that a change ended, and ends those nobody answered in time."""
+        """Publishes escalations that a change ended, and ends those not answered in time."""
         while self._unpublished:
             self._publish(self._unpublished.popleft())
         for case in self.register.late(now):

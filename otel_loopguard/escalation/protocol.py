@@ -64,7 +64,7 @@ _TAKES: Final = {
     "answer": ("session", "escalation", "answer", "guidance", "plan", "limit", "by"),
 }
 _OF_JUDGE: Final = ("show", "explain", "allow")
-"""What only the process that judges a session can answer or do."""
+"""Requests that only the process that judges a session can serve."""
 _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 
@@ -342,7 +342,7 @@ class Transport(ABC):
     """Asks live processes."""
 
     nobody: str
-    """What to say where no process is reached."""
+    """Message if no process is reached."""
 
     @abstractmethod
     def replies(self, request: Message) -> list[Message]:

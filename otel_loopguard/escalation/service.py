@@ -96,7 +96,7 @@ class EscalationService:
 
     @property
     def listens(self) -> bool:
-        """True if the settings name a store or a socket, by which people reach the sessions."""
+        """True if the settings name a store or a socket through which people reach the sessions."""
         return bool(self._kinds)
 
     def on_step(self, observation: object) -> None:

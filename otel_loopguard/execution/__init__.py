@@ -1,4 +1,4 @@
-"""What a runtime asks before it makes a call: admission, preferences, resource use."""
+"""Answers for a runtime before it makes a call: admission, preferences, resource use."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def resource_use() -> Mapping[str, ResourceUse]:
 
 
 def _admissions() -> Admissions | None:
-    """Those of the newest guard."""
+    """Counts of the newest guard."""
     guard = context.guard_of(None)
     return None if guard is None else guard.admissions
 

@@ -45,7 +45,7 @@ _CHOICES: Final[Mapping[Action, Choice]] = {
 
 
 def _flagged(session: Session, tasks: Sequence[Task], agent: str | None) -> Answer | None:
-    """What the flag of a session says about calls; None where it is about others."""
+    """The flag's answer to calls; None if it is about other calls."""
     control = session.flag.control
     choice, decision = _CHOICES.get(control.action), control.decision
     if choice is None:
@@ -79,15 +79,16 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
 
 
 _REFUSED: Final = (FollowUp.QUEUE_FOR_LATER, FollowUp.NOTIFY_USER)
-"""What a runtime does next about an open breaker, in this order."""
+"""Follow-ups of an open breaker, in this order."""
 _BREAKER_CONFIDENCE: Final = 0.95
-"""Of an open breaker: it was counted, and says itself when it lets a call pass again."""
+"""Confidence of an open breaker: its failures were counted, and it knows when it lets a call
+pass."""
 _CHECK_CONFIDENCE: Final = 0.85
-"""Of a check: it looks at files and texts as they are now; they may change until the call."""
+"""Confidence of a check: files and texts may change until the call."""
 
 
 def _objections(task: Task, session: str | None) -> tuple[list[Objection], list[str]]:
-    """What breakers and checks say against a call of a session, and what they warn of."""
+    """Objections of breakers and checks to a session's call, and warnings of checks."""
     known = current()
     breakers, checks, tool = known.breakers, known.checks, task.tool
     refused: list[str | None] = []
@@ -125,11 +126,11 @@ def _named(args: object) -> Mapping[str, Any] | None:
 
 
 _Counts = Counter[tuple[Choice, "Choice | None"]]
-"""Admissions by the choice that was given, and the one that the user took; None: no answer yet."""
+"""Admissions by the choice given and the choice that the user took; None for no answer yet."""
 
 
 def _overrides(given: Choice, taken: Choice) -> bool:
-    """True for a user who took another choice; who was to choose overrides nothing."""
+    """True if the user took another choice; a user who was asked to choose overrides nothing."""
     return given is not Choice.PROMPT_USER and taken is not given
 
 
@@ -163,12 +164,12 @@ class AcceptanceCounts:
 
     @property
     def choices(self) -> Mapping[Choice, int]:
-        """How often which choice was given."""
+        """Number of admissions per choice."""
         return _given(self._all)
 
     @property
     def answers(self) -> Counter[tuple[str, str]]:
-        """How often which choice was `accepted` or `overridden`."""
+        """Number of admissions that were `accepted` or `overridden`, per choice."""
         found: Counter[tuple[str, str]] = Counter()
         for (given, taken), count in self._all.copy().items():
             if taken is not None:
@@ -177,7 +178,7 @@ class AcceptanceCounts:
         return found
 
     def acceptance(self, session: Session | None) -> Acceptance | None:
-        """Of one session, or of all; None if nobody asked."""
+        """Counts of one session, or of all; None without admissions."""
         counts = self._all if session is None else self._own.get(session)
         if not counts:
             return None
@@ -213,7 +214,7 @@ class _Given:
 _ANSWERABLE: Final = 4096
 """Newest admissions that may be answered: a person answers within minutes, or not at all."""
 _ALONE: Final = complexity([Task("0", "one")]).score
-"""Complexity of a call that nobody planned."""
+"""Complexity of a call that is part of no plan."""
 
 
 class Admissions:
@@ -249,10 +250,10 @@ class Admissions:
         agent: str | None = None,
         parallel: bool | None = None,
     ) -> Admission:
-        """How to execute calls that are about to run, or what speaks against them.
+        """Returns how to execute calls that are about to run, or what speaks against them.
 
-        Of a batch, `parallel` says whether it is to run in parallel; None: as its calls and the
-        user allow.
+        For a batch, `parallel` says whether its calls run in parallel; None leaves that to the
+        calls and the user's preferences.
         """
         preferences = self.users.preferences(user)
         work = self._workload(tasks, preferences, parallel)
@@ -299,7 +300,7 @@ class Admissions:
         return admission
 
     def forbidding(self, task: Task, session: str | None = None) -> Objection | None:
-        """What speaks against a call so that it is not to be made; None where nothing does."""
+        """Returns the objection because of which a call must not run; None without one."""
         settings = self._settings
         denies = Action(settings.max_action).rank >= Action.DENY.rank
         if not settings.enabled or settings.mode == "shadow" or not denies:
@@ -330,12 +331,12 @@ class Admissions:
         return admission_id if decision is None else decision.id
 
     def acceptance(self, session: Session | None = None) -> Acceptance | None:
-        """How answers were taken in one session, or in all of this guard."""
+        """Counts of accepted answers in one session, or in all of this guard."""
         with self._lock:
             return self.counts.acceptance(session)
 
     def fields(self, decision: Decision) -> Mapping[str, str | bool | float | tuple[str, ...]]:
-        """What the log record of a decision says beside its text, for OTel as attributes."""
+        """Fields of a decision's log record beside its text: attributes in OpenTelemetry."""
         return {
             semconv.SESSION_ID: decision.session,
             semconv.DECISION_ID: decision.id,

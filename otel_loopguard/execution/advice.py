@@ -1,4 +1,4 @@
-"""How calls are best executed: the rules that vote on it, and who wins."""
+"""Rules that vote on how calls are best executed, and the choice that wins."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ FOLLOW_UPS: Final = {
     Choice.DEFER: (FollowUp.QUEUE_FOR_LATER, FollowUp.RETRY_WHEN_RESOURCES_AVAILABLE),
     Choice.DENY: (FollowUp.NOTIFY_USER, FollowUp.TRACK_EXECUTION),
 }  # fmt: skip
-"""What a runtime does next about a choice, in this order."""
+"""Follow-ups of a choice for a runtime, in this order."""
 _QUIET: Final = (FollowUp.QUEUE, FollowUp.RETURN_JOB_ID)
-"""The same of the background, for users who want no notification."""
+"""Follow-ups of background execution for users who want no notification."""
 
 _TIES: Final = (
     Choice.PROMPT_USER, Choice.EXECUTE_SYNC, Choice.AUTO_BACKGROUND, Choice.DEFER,
@@ -46,7 +46,7 @@ _REMEMBERED: Final = "remembered"
 _BUSY: Final = frozenset({"load_background", "load_defer", "queue_sync"})
 
 _RESOURCES_CONFIDENCE: Final = 0.8
-"""Of a machine that is critically short of something: it was measured, and may be over soon."""
+"""Confidence that a machine is critically short of something: measured, but it may soon be over."""
 
 # Between two calls a model reads the answer and asks for the next one: counted as two
 # seconds, which lanes side by side share. With more, work goes to the background earlier.

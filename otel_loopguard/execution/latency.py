@@ -1,4 +1,4 @@
-"""What the past calls of a tool say of the next one: how long it takes, what it costs."""
+"""Estimates of duration and cost of a tool's next call, from its past calls."""
 
 from __future__ import annotations
 
@@ -122,11 +122,11 @@ def _number(value: object) -> float | None:
 DEFAULTS_MS: Final = {tool: float(ms) for tool, ms in read_texts(__name__, "defaults.txt").items()}
 """Milliseconds by the name of the tool."""
 _UNKNOWN_MS: Final = 5_000.0
-"""Milliseconds of a tool that nobody knows: about the median of the table."""
+"""Milliseconds for an unknown tool: about the median of the table."""
 
 
 class Knowledge(str, Enum):
-    """What an estimate rests on."""
+    """Basis of an estimate."""
 
     UNKNOWN = "unknown"
     DEFAULT = "default"
@@ -137,7 +137,7 @@ class Knowledge(str, Enum):
 
 
 class Estimate(NamedTuple):
-    """How long one call will take."""
+    """Estimated duration of one call."""
 
     duration_ms: float  # nine of ten such calls stay within
     records: int  # successful calls of the tool that are known, 50 at most
@@ -145,7 +145,7 @@ class Estimate(NamedTuple):
 
     @property
     def known(self) -> bool:
-        """Whether anything is known of the tool."""
+        """True if anything is known about the tool."""
         return self.source is not Knowledge.UNKNOWN
 
 
@@ -263,7 +263,7 @@ class Profile:
         return list(islice(records, max(len(records) - count, 0), None))
 
     def estimate(self, size: int | None = None, complexity: float = 0.0) -> Estimate:
-        """How long a call with arguments of a size and complexity will take."""
+        """Estimates the duration of a call by the size and complexity of its arguments."""
         window = self._window
         if window is None:
             went_well = [call for call in self.records if call.success]
@@ -296,7 +296,7 @@ class Profile:
         self._window, self._unsaved = None, 0
 
     def summary(self) -> Summary:
-        """What it holds, for people."""
+        """Contents, for people."""
         records, estimate = self.records, self.estimate()
         ordered = sorted(record.ms for record in records if record.success)
         return Summary(
@@ -310,7 +310,7 @@ class Profile:
         )
 
     def resources(self) -> ResourceProfile:
-        """What the calls cost the machine."""
+        """Resources that the calls used on the machine."""
         loads = [record.load for record in self.records if record.load is not None]
         means = ResourceSample(*(_mean(load[place] for load in loads) for place in range(3)))
         limits = zip(means, _INTENSIVE, strict=True)
@@ -341,7 +341,7 @@ def _look(calls: Sequence[CallRecord]) -> _Window:
 
 
 def _from(window: _Window, size: int | None, complexity: float) -> float:
-    """How long a call takes by its records, or by those of them that are of like size."""
+    """Duration of a call by its records, or by those of similar size."""
     if size is None:
         return window.ms
     if size > window.smallest * _ALIKE or size < window.largest / _ALIKE:

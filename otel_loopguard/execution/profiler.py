@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class BatchEstimate(NamedTuple):
-    """How long several calls take, in milliseconds."""
+    """Estimated duration of several calls, in milliseconds."""
 
     sequential_ms: float  # one after the other
     parallel_ms: float  # as many at a time as allowed, dependencies kept, unsafe ones alone
@@ -109,7 +109,7 @@ class Profiler:
         return [record.encoded() for record in records]
 
     def estimate(self, tool: str, args: object = None) -> latency.Estimate:
-        """How long a call that is about to run will take, from memory."""
+        """Estimates the duration of a call that is about to run, from memory."""
         size, complexity = latency.measure(args)
         with self._lock:
             return self._profile(tool).estimate(size, complexity)
@@ -156,10 +156,10 @@ class Profiler:
         return self.time_limit(AGENT + agent)
 
     def batch(self, tasks: Sequence[Task]) -> BatchEstimate:
-        """How long several calls take, and whether they may run at the same time.
+        """Estimates the duration of several calls, and whether they may run at the same time.
 
-        A call waits for those that it depends on, and for those that its arguments name. Of a task
-        with an estimate of its own, that one counts.
+        A call waits for those that it depends on, and for those that its arguments name. A task's
+        own estimate takes precedence.
         """
         estimates = [
             self.estimate(task.tool or "", task.args)
@@ -204,7 +204,7 @@ class Profiler:
         return self._settings.effects.get(tool) == "read" or (own is not None and own.parallel)
 
     def resources(self, tool: str) -> latency.ResourceProfile | None:
-        """What the calls of a tool cost the machine; None for a tool without a profile."""
+        """Resources that a tool's calls use on the machine; None for a tool without a profile."""
         with self._lock:
             profile = self._profiles.get(tool[:_LONGEST_NAME])
             return None if profile is None else profile.resources()

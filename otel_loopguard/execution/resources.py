@@ -1,4 +1,4 @@
-"""How busy the machine and its workers are."""
+"""Load of the machine and its workers."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Gauges:
 
 
 def _ask(ask: Callable[[], Any]) -> Any:
-    """What psutil says, or None where the system does not, in a container for example."""
+    """Reading of psutil; None where the system gives none, as in some containers."""
     try:
         return ask()
     except (psutil.Error, OSError, NotImplementedError, RuntimeError):
@@ -218,7 +218,7 @@ class Resources:
 
     @property
     def newest(self) -> ResourcePressure:
-        """As `pressure`, without a wish to be kept up to date."""
+        """As `pressure`, without starting the sampling thread."""
         return self._pressure if time.monotonic() < self._fresh_until else UNKNOWN_PRESSURE
 
     @property
@@ -260,7 +260,7 @@ class Resources:
         self._fresh_until = time.monotonic() + (self._every_s or 1.0) * _STALE
 
     def stop(self) -> None:
-        """Ends the thread; the next question starts another one."""
+        """Ends the thread; the next question starts a new one."""
         self._measuring = False
         self._thread.stop()
 

@@ -148,7 +148,7 @@ class Users:
         self._made: BoundedDict[str, tuple[object, Preferences]] = BoundedDict(_USERS)
 
     def preferences(self, user: str) -> Preferences:
-        """What a user prefers, as far as it is known here; else what the settings say."""
+        """A user's preferences as far as they are known here, else those of the settings."""
         own = self._own.get(f"user:{user}")
         if not own:
             return self._defaults
@@ -177,10 +177,9 @@ class Users:
         return preferences
 
     def remembered(self, user: str, tools: tuple[str, ...]) -> Choice | None:
-        """What a user mostly answered for the same tools, of the newest 5; None without answers.
+        """Returns a user's most frequent answer for the same tools, of the newest 5; None if none.
 
-        Of two answers that were given equally often it is the newer one. None, too, of a user who
-        does not want answers remembered, whenever they were given.
+        A tie goes to the newer answer. None also for a user who does not want answers remembered.
         """
         given: list[str] | None = self._answers.get(_key(user, tools))
         if not given or not self.preferences(user).remember_choices:
@@ -194,7 +193,7 @@ class Users:
             self._answers.set(key, [*(self._answers.get(key) or ()), choice.value][-_ANSWERS:])
 
     def _unusable(self, stored: object) -> list[str]:
-        """What is wrong with stored preferences, which are a JSON object of those set."""
+        """Returns what is wrong with stored preferences, a JSON object of those that are set."""
         if not isinstance(stored, dict):
             msg = f"expected a JSON object, got {type(stored).__name__}"
             raise TypeError(msg)

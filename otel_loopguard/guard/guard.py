@@ -195,7 +195,7 @@ class LoopGuard(SessionQueries):
 
     @property
     def attached(self) -> bool:
-        """Whether a live span processor feeds it, or did until it was shut down."""
+        """True if a live span processor feeds it, or did until it was shut down."""
         return self in _attached
 
     def attach(self) -> None:
@@ -204,7 +204,7 @@ class LoopGuard(SessionQueries):
 
     @staticmethod
     def any_switched_off() -> bool:
-        """Whether a live span processor was made with the setting `enabled` False."""
+        """True if a live span processor was made with the setting `enabled` False."""
         return bool(_switched_off)
 
     @staticmethod
@@ -231,7 +231,7 @@ class LoopGuard(SessionQueries):
         self._intake.judge(self, events)
 
     def publish(self) -> None:
-        """Notifies those who listen; for `Backlog`."""
+        """Notifies the listeners; for `Backlog`."""
         self.subscribers.publish()
 
     def on_start(  # noqa: C901, PLR0913  # on the way of every span
@@ -297,7 +297,7 @@ class LoopGuard(SessionQueries):
                 self._annotator.starting(opened, known)
 
     def may_be_stopped(self, trace_id: int, session: str | None) -> bool:
-        """Whether a span that starts may belong to a stopped session. Lock-free."""
+        """True if a span that starts may belong to a stopped session. Lock-free."""
         if session is not None:
             known = self._sessions.find(session)
         else:
@@ -338,7 +338,7 @@ class LoopGuard(SessionQueries):
                 self._follow(span_id)
 
     def follows(self, span_id: int) -> bool:
-        """Whether the guard follows an open span."""
+        """True if the guard follows an open span."""
         self.backlog.settle()
         return span_id in self.active.by_id or span_id in self.active.deferred
 
@@ -770,7 +770,7 @@ class LoopGuard(SessionQueries):
                     self._judge(session, counted, None)
 
     def _judge(self, session: Session, step: Step, opened: ActiveSpan | None) -> None:
-        """Lets a session observe a step, and notes the observation for those who listen."""
+        """Lets a session observe a step, and queues the observation for the listeners."""
         made: list[DecisionRecord] = []
         with session.lock:
             state = session.state

@@ -39,7 +39,7 @@ _OWN: Final = "otel_loopguard"
 
 
 class Guard(Protocol):
-    """What a guard has for it."""
+    """The parts of a guard that it needs."""
 
     active: ActiveSpans
     faults: InternalErrors

@@ -1,4 +1,4 @@
-"""What applications ask a guard, and its sessions."""
+"""Questions that applications ask a guard and its sessions."""
 
 # A handle is a part of its guard.
 # ruff: noqa: SLF001
@@ -274,7 +274,7 @@ class SessionHandle:
 
     @property
     def steps(self) -> int:
-        """How many steps were seen."""
+        """Number of steps seen."""
         return self._session.state.progress.steps
 
     def report(self) -> Report:

@@ -48,7 +48,7 @@ def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
 
 
 def _is_traced_call(step: Step) -> bool:
-    """Whether a step shows that tools have spans: a call, or an answer that was given by one."""
+    """True if a step shows that tools have spans: a call, or an answer given by one."""
     return step.kind in _CALLS or (step.kind is Kind.OTHER and step.args is not None)
 
 
@@ -153,7 +153,7 @@ class Untraced:
         return kept
 
     def _is_told(self, session: Session, step: Step) -> bool:
-        """Whether the messages of its model will tell what a call without content is."""
+        """True if later messages of its model will have the content of a call."""
         if step.kind is not _TOOL:
             return False
         requested, bare = session.requested, _is_bare(step)
@@ -208,7 +208,7 @@ class Untraced:
         return steps
 
     def _is_mute(self, step: Step) -> bool:
-        """Whether the first span of this model call had no content."""
+        """True if the first span of this model call had no content."""
         end = step.end or step.start
         return any(
             mute.trace_id == step.trace_id and mute.start <= end and step.start <= (mute.end or end)

@@ -372,7 +372,7 @@ def nanoseconds(milliseconds: object) -> int | None:
 
 
 def result(value: object) -> object:
-    """What a tool answered, without what differs between equal answers."""
+    """A tool's answer, without the parts that differ between equal answers."""
     content = mapping(value).get("content")
     answer = coding_tools.shown(cast("object", content) if isinstance(content, list) else value)
     if not isinstance(answer, dict):

@@ -207,7 +207,7 @@ def _first(file: Path, after: str, hooks: _Hooks) -> str | None:
 
 
 def states(project: Path) -> Iterator[State]:
-    """How the hooks of each agent are installed, for the user and for the project."""
+    """State of each agent's hooks, for the user and for the project."""
     for agent in HOOK_FILES:
         for scope in SCOPES:
             yield _state(agent, scope, project)

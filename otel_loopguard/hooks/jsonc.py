@@ -1,4 +1,4 @@
-"""JSON with comments, of which one member is changed: all else stays as it was written."""
+"""Changes one member of JSON with comments; all else stays as it was written."""
 
 from __future__ import annotations
 

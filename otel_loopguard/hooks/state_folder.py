@@ -21,7 +21,7 @@ _MOST_PROBLEM: Final = 2_000
 # PyPI's versions are shorter.
 _MOST_VERSION: Final = 100
 GREETING: Final = "hook-1"
-"""How a request begins; the number changes with the form of requests."""
+"""Start of a request; the number changes with the format of requests."""
 MODES: Final = ("observe", "enforce")
 
 

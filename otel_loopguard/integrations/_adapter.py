@@ -153,7 +153,7 @@ def _default_provider() -> TracerProvider:
 
 
 class Answer(NamedTuple):
-    """What a model answered."""
+    """A model's answer."""
 
     text: str | None = None  # empty if it wrote nothing, None if that is not known
     model: str | None = None
@@ -346,7 +346,7 @@ class Adapter:
         return id(run) in self._runs
 
     def run_key(self, run: object) -> str:
-        """The key of a run without an id: of an object that is another one in every run."""
+        """Key of a run without an id, by an object that exists once per run."""
         known = self._runs.get(id(run)) or (run, f"run-{uuid.uuid4().hex}")
         self._runs[id(run)] = known
         return known[1]
@@ -739,7 +739,7 @@ def end_run(span: Span, error: object) -> None:
 
 
 def _place(session: str | None, span: Span | None) -> str | int | None:
-    """What identifies a model call from its start to its end."""
+    """Identifies a model call from its start to its end."""
     return named_session() or session or _trace_of(span) or _trace_of(trace.get_current_span())
 
 

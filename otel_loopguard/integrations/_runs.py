@@ -80,7 +80,7 @@ class AgentRun:
 
 
 class GuardedAgent:
-    """What a guarded agent does in place of its own methods, where a framework has no hooks."""
+    """Replacements for methods of an agent whose framework has no hooks."""
 
     def __init__(self, agent: Any, adapter: Adapter) -> None:
         self._agent = agent
@@ -191,7 +191,7 @@ def _taken() -> AbstractContextManager[ToolCall | None]:
 
 
 _LEAST_TIMES: Final = 3
-"""As many as the hint of the guard takes (`repeat_threshold`): twice may be a check."""
+"""Same as `repeat_threshold`, from which the guard hints: twice may be a check."""
 _LONGEST_PERIOD: Final = 4
 """Rounds of a rotation; agents rotate among two or three calls, and each more is another look."""
 
@@ -235,7 +235,7 @@ def folded(
 
 
 def _loop_at(rounds: Sequence[Round], place: int) -> tuple[int, int]:
-    """How many rounds are repeated from a place on, and how often they are there."""
+    """Number of rounds that repeat from a place on, and how often they occur."""
     for period in range(1, _LONGEST_PERIOD + 1):
         end = place
         while (

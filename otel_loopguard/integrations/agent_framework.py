@@ -127,7 +127,7 @@ class _FunctionMiddleware(_Middleware, _framework.FunctionMiddleware):
 
 
 def _inside() -> bool:
-    """True if the run is a part of another one, whose spans the framework writes."""
+    """True if the run is part of another run that the framework writes spans for."""
     span = trace.get_current_span()
     scope = span.instrumentation_scope if isinstance(span, ReadableSpan) else None
     return scope is not None and scope.name == _SCOPE

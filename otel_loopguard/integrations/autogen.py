@@ -52,7 +52,7 @@ class _Run:
             otel_context.detach(token)
 
     async def driven(self, steps: AsyncGenerator[Any, None]) -> AsyncGenerator[Any, None]:
-        """The items of a generator, each of which is made inside of the run."""
+        """Yields a generator's items, each made within the run."""
         done = object()
         try:
             while (item := await self.awaited(lambda: anext(steps, done))) is not done:
@@ -258,7 +258,7 @@ class _Workbench(_Around):
 
 
 class _Streaming(_Workbench, _tools.StaticStreamWorkbench):
-    """The same of tools that may tell what they do; the agent asks for the class."""
+    """As above for streaming tools; the agent checks for this class."""
 
     async def call_tool_stream(
         self, name: str, arguments: Any = None, *rest: Any, **known: Any

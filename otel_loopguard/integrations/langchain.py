@@ -256,7 +256,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         return run.span(self._adapter, _agent(runtime), session)
 
     def _limit(self, runtime: Any) -> Limit | None:
-        """How many steps of `recursion_limit` the run has taken; a thread goes on counting."""
+        """Steps of `recursion_limit` that the run has taken; a thread continues the count."""
         config, run = _config(runtime), _run(runtime)
         most, step = config.get("recursion_limit"), _part(config, "metadata").get("langgraph_step")
         if run is None or not isinstance(most, int) or not isinstance(step, int):
@@ -308,7 +308,7 @@ def _rounds(messages: Sequence[Any]) -> list[Round]:
 
 
 def _answer(answer: Any, runtime: Any) -> Answer:
-    """What a model answered: a message, or a response that has it at its end."""
+    """A model's answer: a message, or the last message of a response."""
     response = getattr(answer, "model_response", answer)
     message = (getattr(response, "result", None) or [response])[-1]
     usage: Any = getattr(message, "usage_metadata", None) or {}
@@ -343,7 +343,7 @@ def _with_result(call: ToolCall, answer: Any) -> Any:
 
 
 def _changed(update: Any) -> Any:
-    """What a `Command` changes, without the ids of its messages, which are new in every call."""
+    """Changes of a `Command`, without the ids of its messages, which are new in every call."""
     if not isinstance(update, dict):
         return update
     known = cast("dict[str, Any]", update)

@@ -93,7 +93,7 @@ class LoopGuardClient:
         return _with_hint(result, await self._adapter.before_model_async(key))
 
     def _meta(self, mark: str, given: Mapping[str, Any] | None) -> dict[str, Any]:
-        """What travels in `_meta`; what is given comes first."""
+        """Content of `_meta`; what the caller gives takes precedence."""
         carrier: dict[str, Any] = {_MARK: mark}
         TraceContextTextMapPropagator().inject(carrier)
         self._propagator.inject(carrier)

@@ -151,7 +151,7 @@ class LoopGuardHooks(_agents.RunHooks):
         )
 
     def _limit(self, context: Any) -> Limit | None:
-        """How many turns the run has taken, this one among them."""
+        """Turns that the run has taken, including this one."""
         most = self._max_turns
         return None if most is None else Limit("max_turns", context.usage.requests + 1, most)
 

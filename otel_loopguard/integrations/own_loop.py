@@ -44,7 +44,7 @@ _Result = TypeVar("_Result")
 _KEY: Final = otel_context.create_key("loopguard-turn")
 _SCOPE: Final = "otel_loopguard.integrations.turn"
 _MAX_ITEMS: Final = 1000
-"""Items of a generator by which its result is compared; it may go on without end."""
+"""Items of a generator that its result is compared by; it may be endless."""
 
 
 class Refusal(str):
@@ -113,7 +113,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
 
     @property
     def control(self) -> Control:
-        """What the guard says of the session now; `allow` where nothing is known."""
+        """What the guard says about the session now; `allow` if it knows nothing."""
         flag = flag_at(self.session) if self.session else None
         return NOTHING if flag is None else flag.read()
 
@@ -318,7 +318,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
 
     @contextmanager
     def _collecting(self, call: ToolCall) -> Generator[_Items, None, None]:
-        """The block of a call whose span is not the current one while nobody asks for more."""
+        """The block of a call whose span is current only while its items are made."""
         with self._inside():
             call.start()
         items = _Items()

@@ -128,7 +128,7 @@ def _key(response: Any, request: Any) -> bytes | None:
 
 
 def _limit(ctx: Any) -> Limit | None:
-    """How many requests of `UsageLimits` the run has made, this one among them."""
+    """Requests of `UsageLimits` that the run has made, including this one."""
     most = getattr(getattr(ctx, "usage_limits", None), "request_limit", None)
     return None if most is None else Limit("request_limit", ctx.usage.requests + 1, most)
 

@@ -79,13 +79,13 @@ def place_of(source: Source) -> int:
 
 
 def certainty_of(source: Source, action: Action, own: float) -> float:
-    """How sure the order makes a decision, 0 to 1: a stop is surer than a word."""
+    """Certainty of a decision for the order of answers, 0 to 1: a stop is surer than a hint."""
     fixed = _CERTAINTY.get(source)
     return own if fixed is None else fixed[not action.stops]
 
 
 def follow_ups_of(action: Action, intervention: str | None) -> tuple[FollowUp, ...]:
-    """What a runtime does next, in this order."""
+    """Follow-ups for a runtime, in this order."""
     steps = _FOLLOW_UPS[action]
     if intervention == _HUMAN and FollowUp.REQUEST_HUMAN_INTERVENTION not in steps:
         return (*steps, FollowUp.REQUEST_HUMAN_INTERVENTION)
@@ -158,7 +158,7 @@ class Policy:
             loop.confirmed /= 2
 
     def made_again(self, seen: Evidence) -> None:
-        """Counts a call that was made before, for whoever asks why nothing was said."""
+        """Counts a repeated call, to explain why nothing was said."""
         if seen.call is not None:
             repeat = Repeat.of(seen, self.repeats.get(seen.call))
             if seen.tool in self._settings.exempt:
@@ -281,16 +281,16 @@ class Policy:
         ]
 
     def knows(self, call: int | None) -> bool:
-        """Whether a call belongs to a loop that is remembered."""
+        """True if a call belongs to a remembered loop."""
         return call is not None and any(call in loop.keys for loop in self.loops)
 
     def denies(self, call: int) -> bool:
-        """Whether a call belongs to a loop that is denied or worse."""
+        """True if a call belongs to a loop that is denied or worse."""
         return any(loop.action.stops and call in loop.keys for loop in self.loops)
 
     @property
     def stops(self) -> bool:
-        """Whether an abort was given, or any loop is denied or worse."""
+        """True if the session is aborted, or any loop is denied or worse."""
         return self.ended or any(loop.action.stops for loop in self.loops)
 
     @property

@@ -39,14 +39,14 @@ def diagnosis_in(row: Row) -> Diagnosis:
 _RISKS: Final = ("low", "medium", "high")
 _KNOWN: Final = {row.name: diagnosis_in(row) for row in read_table(__name__, "diagnoses.txt")}
 DIAGNOSES: Final = {name: known for name, known in _KNOWN.items() if name == known.signature}
-"""What is known, by signature."""
+"""Diagnoses by signature."""
 _IS_PYTHON: Final = re.compile(
     r"^[ \t]*(?:import \w|from [\w.]+ import |(?:async )?def \w+\(|class \w+[(:]|print\(|\w+ = \S)",
     re.MULTILINE,
 )
 """Lines that no shell understands, by the grammar of Python."""
 _IS_COMMAND: Final = re.compile(r"\A\s*([a-z][\w.-]*) +[-./~$\w]")
-"""A word and another one, which Python understands only after words of its own."""
+"""Two words in a row, valid in Python only after a keyword."""
 
 
 def diagnose(signature: str | None, call: Call | None = None) -> Diagnosis | None:

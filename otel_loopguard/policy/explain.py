@@ -103,7 +103,7 @@ class LoopState:
 def _outlook(
     loop: Loop, settings: Settings, ahead: Action | None, missing: float, weight: float
 ) -> str:
-    """What comes next for a loop, or why nothing does, in a sentence."""
+    """Says in a sentence what comes next for a loop, or why nothing does."""
     if loop.action is Action.ALLOW:
         return "nothing was said of it: another loop went further at that step"
     said = "this is as far as it goes"

@@ -49,7 +49,7 @@ RUNGS: Final = (
 MILD: Final = (HINT, STEER, ASK)
 """Rungs that only say something."""
 IGNORED: Final = (HINT, STEER, ASK, DENY)
-"""Where a loop stands whose hint was ignored for `hint_climbs_after` rounds, twice and thrice."""
+"""The hint, and the rungs after `hint_climbs_after` rounds ignored it once, twice, thrice."""
 LASTING: Final = (Action.ALLOW, *(rung.action for rung in RUNGS if rung.lasts))
 """Where a success changes nothing: before the hint, and where only a person lets it go on."""
 ROUNDING: Final = 0.01

@@ -1,4 +1,4 @@
-"""What helps after failures: retries, breakers, recovery, checks, checkpoints."""
+"""Help after failures: retries, breakers, recovery, checks, checkpoints."""
 
 from __future__ import annotations
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class BreakerState(str, Enum):
-    """Whether calls pass: all of them, none, or one trial."""
+    """State of a breaker: all calls pass, none, or one trial."""
 
     CLOSED = "closed"
     OPEN = "open"
@@ -67,7 +67,7 @@ class Breaker:
     trial: int = 0  # until when the trial that is under way may take; 0 if none is
 
     def state(self, now: int) -> BreakerState:
-        """Whether calls pass at `now`."""
+        """State at `now`."""
         if not self.until:
             return BreakerState.CLOSED
         return BreakerState.OPEN if now < self.until else BreakerState.HALF_OPEN
@@ -226,7 +226,7 @@ class Breakers:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing has failed here, and no other process can say that it has."""
+        """True if nothing has failed here, and no other process can report a failure."""
         return self._writer is None and not self._breakers
 
     @property
@@ -263,7 +263,7 @@ class Breakers:
         return not self._shares(key) or self._may_try(key, breaker, opened)
 
     def check(self, name: str, kind: Of = "tool") -> None:
-        """As `allow`, and raises."""
+        """As `allow`, but raises."""
         if not self.allow(name, kind):
             msg = _refusal(self.standing(name, kind), name, kind)
             told(current_flag(), msg)
@@ -371,7 +371,7 @@ class Breakers:
 
     @staticmethod
     def _answers(error: ErrorClass, state: BreakerState) -> bool:
-        """Whether an error that does not count says that the tool is there."""
+        """True if an error that does not count shows that the tool works."""
         if state is BreakerState.CLOSED:
             return error is ErrorClass.DETERMINISTIC
         # It is no outage any more: a trial has to have an outcome.

@@ -63,7 +63,7 @@ class Source(Protocol):
         ...
 
     def known(self) -> Sequence[Checkpoint]:
-        """What it keeps, in any order."""
+        """Its checkpoints, in any order."""
         ...
 
     def restore(self, point: Checkpoint, paths: Sequence[str]) -> None:
@@ -76,7 +76,7 @@ class Source(Protocol):
 
 
 class _Counted:
-    """What the guard had counted of the current session when a checkpoint was made."""
+    """The guard's counts of the current session when a checkpoint was made."""
 
     def __init__(self, found: SessionHandle) -> None:
         # Weak: it is not what keeps a session, which may get its final key meanwhile.
@@ -212,7 +212,7 @@ class Callbacks:
         self._states[point] = self._create(point.label)
 
     def known(self) -> Sequence[Checkpoint]:
-        """What is kept."""
+        """The checkpoints that are kept."""
         return list(self._states)
 
     def restore(self, point: Checkpoint, paths: Sequence[str]) -> None:
@@ -511,4 +511,4 @@ _ELSEWHERE: Final = frozenset(
     GLOB_PATHSPECS NOGLOB_PATHSPECS ICASE_PATHSPECS LITERAL_PATHSPECS
     """.split()
 )
-"""What would lead to another repository or index: a program that a hook starts has them set."""
+"""Variables that point to another repository or index; git sets them for hooks."""

@@ -40,7 +40,7 @@ Shape = tuple[tuple[str, str], ...]
 
 
 def shape_of(args: object) -> Shape:
-    """The kind of arguments; O(number of arguments), of which the first 32 by name count."""
+    """Kind of the arguments; O(number of arguments), of which the first 32 by name count."""
     if not isinstance(args, Mapping):
         return (("", _kind(args)),)
     items = islice(cast("Mapping[object, object]", args).items(), _ARGUMENTS)
@@ -54,7 +54,7 @@ def described(shape: Shape) -> str:
 
 
 def change(shape: Shape, good: Shape | None) -> str:
-    """What to change about a call so that it is like one that went well, in a sentence."""
+    """Says in a sentence what to change so that a call is like one that succeeded."""
     if good is None:
         return "No call of this tool has gone well yet: look at its description, or leave it."
     have, had = dict(shape), dict(good)
@@ -139,7 +139,7 @@ that asks and should be quick."""
 
 @dataclass(slots=True)
 class _Failing:
-    """How often one kind of call failed in a row with one kind of error, and when at last."""
+    """Failures in a row of one kind of call with one kind of error, and the time of the last."""
 
     signature: str
     count: int
@@ -193,11 +193,11 @@ class Checks:
         return tuple(problems if learned is None else [learned, *problems])
 
     def may_object(self, tool: str) -> bool:
-        """Whether anything can speak against a call: a registered check, or what was learned."""
+        """True if a registered or learned check may object to a call."""
         return bool(self._registered) or tool in self.troubled
 
     def learned(self, tool: str, args: object) -> Problem | None:
-        """What failed before like this, from memory alone: no registered check is run."""
+        """Earlier failures like this, from memory: no registered check is run."""
         if tool not in self.troubled:
             return None
         shape = shape_of(args)
@@ -378,7 +378,7 @@ def resources(
 
 
 def _languages() -> Mapping[Language, tuple[str, Callable[[str], object]]]:
-    """By language its name and its parser; the one of TOML is loaded for those who ask."""
+    """Name and parser by language; the parser of TOML is loaded on demand."""
     toml = import_module("tomllib" if sys.version_info >= (3, 11) else "tomli")
     return {
         "python": (f"Python {sys.version_info[0]}.{sys.version_info[1]}", ast.parse),
@@ -397,7 +397,7 @@ def _path(args: Mapping[str, object], argument: str) -> Path | None:
 
 
 def _there(path: Path) -> bool | None:
-    """Whether a path exists; None if that is unknown."""
+    """True if a path exists; None if that is unknown."""
     try:
         return path.exists()
     except OSError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 _SEARCHED: Final = 2_000
-"""Characters of an error that a pattern is looked for in: its message stands at the start."""
+"""Characters of an error that patterns are searched in: its message comes first."""
 
 
 @dataclass(slots=True)
@@ -71,7 +71,7 @@ class Strategy:
     attempts: int = 3
 
     def fits(self, tool: str, error: Exception) -> bool:
-        """Whether it is meant for this failure."""
+        """True if it is meant for this failure."""
         if not fnmatchcase(tool, self.tool):
             return False
         if isinstance(self.error, re.Pattern):
@@ -155,7 +155,7 @@ _PLACES: Final = 1024
 
 @dataclass(slots=True)
 class Tally:
-    """How a strategy fared."""
+    """Results of a strategy."""
 
     tried: int = 0  # tries that it prepared
     recovered: int = 0  # tries of those that went well
@@ -261,7 +261,7 @@ class Recovering:
                 yield self
 
     async def __aiter__(self) -> AsyncIterator[Recovering]:
-        """As iterating, with strategies that may be coroutine functions."""
+        """As iterating, for strategies that may be coroutine functions."""
         while self._goes_on():
             result = self._applied()
             if inspect.isawaitable(result):
@@ -289,7 +289,7 @@ class Recovering:
         return self._next is not None
 
     def _goes_on(self) -> bool:
-        """Whether there is a try to make; raises what failed where no strategy is left."""
+        """True if there is another try; raises the failure if no strategy is left."""
         if not self._begun or self._next is not None:
             return True
         if self._call.error is not None:
@@ -301,7 +301,7 @@ class Recovering:
         return "" if self._next is None else self._next.name
 
     def _applied(self) -> object:
-        """What the next strategy returns: False if it broke, or what is to be awaited."""
+        """Result of the next strategy: False if it broke, or an awaitable."""
         if self._next is not None:
             with swallow(self._recoveries.faults, f"recovery.{self._name}"):
                 return self._next.apply(self._call)
@@ -309,7 +309,7 @@ class Recovering:
         return True
 
     def _prepared(self, result: object) -> bool:
-        """Counts a strategy; True if the next try is to be made, else there may be another one."""
+        """Counts a strategy; True to try again, False to go to the next strategy."""
         strategy, call = self._next, self._call
         if strategy is None:
             return True
@@ -367,7 +367,7 @@ class Partial:
 
     @property
     def complete(self) -> bool:
-        """Whether no step is missing."""
+        """True if no step is missing."""
         return not self.missing
 
     @property
@@ -484,7 +484,7 @@ class Retrying:
         return aiter(self._made(is_async=True))
 
     def _made(self, *, is_async: bool = False) -> Any:
-        """What tenacity makes the tries by."""
+        """The tenacity object that makes the tries."""
         try:
             import tenacity  # noqa: PLC0415
         except ImportError:

@@ -121,10 +121,10 @@ class ExportHealth:
         """Records how an export of some spans ended; `error` is empty where it did not fail."""
         lost, self._lost = self._lost, self._lost + spans if error else 0
         if error and not lost:
-            told = "spans do not arrive, with the decisions on them: %s %s"
+            told = "spans, and the decisions on them, do not arrive: %s %s"
             logger.warning(told + "; its own log says why", self._where, error)
         elif lost and not error:
-            told = "spans arrive again: %s; %d were lost meanwhile"
+            told = "spans arrive again: %s; %d were lost in between"
             logger.warning(told, self._where, lost)
 
 

@@ -110,7 +110,7 @@ class Tenants:
         return None if self._path is None else Tenants.from_file(self._path)
 
     def use(self, other: Tenants) -> list[str]:
-        """Uses the tokens of another one; returns what changed, in words and without a token."""
+        """Takes over another instance's tokens; returns the changes in words, without a token."""
         changed: list[str] = []
         for name in dict.fromkeys((*self.names, *other.names)):
             before, now = self._tokens_of(name), other._tokens_of(name)
@@ -264,13 +264,13 @@ BACKLOG: Final = 128
 # Of those over HTTP, and of those over gRPC; the rest is for the store, the next hop and files.
 _SHARE: Final = 0.4
 _SHORTAGE: Final = "out of system resource"
-"""What asyncio logs where it has no descriptor for a connection."""
+"""Message of asyncio if it has no descriptor for a connection."""
 _AGAIN_S: Final = 60.0
 """Seconds after which the same is logged again: a line a minute is seen, and fills no disk."""
 
 
 def most_connections() -> float:
-    """How many connections are kept: of the descriptors of this process two fifths."""
+    """Number of connections to keep: two fifths of the descriptors of this process."""
     if resource is None:
         return math.inf
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[0]

@@ -138,7 +138,7 @@ class ControlApi:
         self._closed = False
 
     def close(self) -> None:
-        """Answers those who wait; from now on nobody does."""
+        """Answers all waiting requests; no further one waits."""
         self._closed = True
         self._changes.wake_all()
 
@@ -274,7 +274,7 @@ def problem(status: int, detail: str, headers: dict[str, str] | None = None) -> 
 
 
 def _unstored(row: dict[str, Any]) -> JSONResponse:
-    """An answer that is another one a moment later."""
+    """An answer that must not be cached."""
     return JSONResponse(row, headers={"cache-control": "no-store"})
 
 
@@ -310,9 +310,9 @@ _SILENT_S: Final = 15.0
 _HOP_S: Final = 2.0
 """For the next hop: orchestrators give up after a few seconds themselves."""
 _KNOWN_S: Final = 1.0
-"""Seconds for which the next hop is not asked again, whoever asks here."""
+"""Seconds between checks of the next hop, however many clients ask."""
 _IDLE_S: Final = 15.0
-"""Seconds after which a next hop that took nothing is asked though nobody sends."""
+"""Seconds after which a next hop that failed is checked without traffic."""
 _RECENT_S: Final = 5.0
 """Seconds after a refusal for which too much waits: senders come again after one."""
 _SERVED: Final = files("otel_loopguard.server")
@@ -472,7 +472,7 @@ def document() -> dict[str, Any]:
 
 
 def _fixed(content: bytes, media: str, headers: Mapping[str, str] | None = None) -> Endpoint:
-    """An answer that was read beforehand: whoever can connect may ask, also without descriptors."""
+    """An answer read in advance: it can be served without a free descriptor."""
 
     async def answer(_: Request) -> Response:
         return Response(content, headers=headers, media_type=media)
@@ -524,7 +524,7 @@ class Readiness:
         return JSONResponse(found, 200 if {*found.values()} == {OK} else 503)
 
     def known(self) -> dict[str, str]:
-        """The same without asking anybody; from any thread."""
+        """The same from memory; callable from any thread."""
         engines, now = tuple(self._engines.values()), time.monotonic()
         works = all(now - engine.ticked < _SILENT_S for engine in engines)
         troubles = [engine.store_trouble for engine in engines]
@@ -540,7 +540,7 @@ class Readiness:
         return found
 
     def tick(self) -> None:
-        """Logs what began, or is over; asks a next hop that nobody asks."""
+        """Logs troubles that began or ended; checks an idle next hop."""
         hop = self._hop
         if hop is not None and hop.trouble != "" and time.monotonic() - hop.asked_at > _IDLE_S:
             self._ask(hop)

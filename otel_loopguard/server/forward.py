@@ -1,4 +1,4 @@
-"""What goes on to the next hop: requests and decisions, by OTLP over HTTP or gRPC."""
+"""Forwards requests and decisions to the next hop, by OTLP over HTTP or gRPC."""
 
 from __future__ import annotations
 

@@ -62,7 +62,7 @@ class Taken(NamedTuple):
 
 @dataclass(slots=True)
 class _Held:
-    """What is not stored yet of one session."""
+    """Unsaved changes of one session."""
 
     number: int = 0
     spans: dict[SpanId, Annotation | None] = field(
@@ -362,7 +362,7 @@ class SessionLeases:
         return self._of(session)
 
     def _waiting(self) -> dict[str, _Held]:
-        """What is not stored yet, by session. The lock is held."""
+        """Unsaved changes by session. The lock is held."""
         found = {key: one for key in self._changed if (one := self._held.get(key)) and one.waits}
         self._changed = dict.fromkeys(found)
         return found

@@ -1,4 +1,4 @@
-"""What a server tells of itself: metrics, where they go, and what its log says of troubles."""
+"""A server's own metrics, their exporter, and its log messages about troubles."""
 
 from __future__ import annotations
 
@@ -165,7 +165,7 @@ def _reader(name: str) -> MetricReader:
 
 
 def _resource() -> Resource:
-    """What `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME` say, above names of our own."""
+    """Resource of `OTEL_RESOURCE_ATTRIBUTES` and `OTEL_SERVICE_NAME`, with our defaults."""
     # Workers of a fleet count apart: the sum of their series is theirs.
     own = Resource({"service.version": __version__, "service.instance.id": str(uuid.uuid4())})
     found = own.merge(Resource.create())
@@ -299,7 +299,7 @@ class Lateness:
                 self.log.note("late", f"a step was judged {late_s:.1f} s after its end; {_ADVICE}")
 
     def warning(self, session: str) -> str | None:
-        """What the runtime of a session should know, if its steps are judged late."""
+        """Warning for the runtime of a session whose steps are judged late."""
         late_s = self._late_s.get(session)
         if late_s is None:
             return None

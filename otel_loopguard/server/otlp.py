@@ -37,7 +37,7 @@ PROTOBUF: Final = "application/x-protobuf"
 JSON: Final = "application/json"
 
 RETRY_S: Final = 1
-"""Seconds after which who was told `Busy` may come again: much of what waits is judged by then."""
+"""Seconds after which a client that got `Busy` may retry: much of the queue is judged by then."""
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
 

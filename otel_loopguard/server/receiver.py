@@ -180,7 +180,7 @@ class Receiver:
                     raise
                 if not self._logged:
                     self._logged = True
-                    logger.warning("decisions do not go on as log records: %s", error)
+                    logger.warning("decisions are not forwarded as log records: %s", error)
                 if not error.refused:
                     return False
         await engine.sent(ids)
@@ -328,7 +328,7 @@ def grpc_server(
 
 
 def _measured(signal: Signal, export: _Export, metrics: ServerMetrics) -> _Export:
-    """The same, with how long each request took, and its status."""
+    """The same, with duration and status of each request."""
     method = signal.method.removeprefix("/")
 
     async def measured(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:

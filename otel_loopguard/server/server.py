@@ -189,7 +189,7 @@ class Server:
         await self._ends.aclose()
 
     async def _drain(self, readiness: Readiness) -> None:
-        """Waits until load balancers look elsewhere, or until it is told to end once more."""
+        """Waits until load balancers have moved on, or a second signal to end comes."""
         readiness.stopping = True
         if self._settings.drain_s and self._stop_requested.is_set():
             self._stop_requested.clear()

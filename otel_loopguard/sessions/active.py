@@ -24,18 +24,18 @@ if TYPE_CHECKING:
 
 
 class Limits(Protocol):
-    """What past runs say about how long something may take. Answered from memory, in seconds."""
+    """Estimates in seconds from past runs; answers come from memory."""
 
     def limit_for(self, tool: str, args: object = None) -> float | None:
         """When a call is a stall: three times its estimate; None without an estimate."""
         ...
 
     def time_limit(self, tool: str, args: object = None) -> float:
-        """How long a call may take: five times its estimate, within 30 to 600 s."""
+        """Expected upper bound of a call: five times its estimate, within 30 to 600 s."""
         ...
 
     def agent_limit(self, agent: str) -> float:
-        """How long a run of an agent may take, in the same way."""
+        """The same for a run of an agent."""
         ...
 
 
@@ -127,10 +127,10 @@ class Deadlines(Generic[_Subject]):
 
 
 class Look(NamedTuple):
-    """What one look at the clocks showed.
+    """Result of one look at the clocks.
 
     Attributes:
-        found: Clocks that are to be spoken of, and whether they are only near their limit.
+        found: Clocks to report, and whether they are only near their limit.
         next: When to look again, nanoseconds since the epoch; `NEVER` if nothing will come.
     """
 
@@ -170,7 +170,7 @@ class Run:
         phase: Name of the agent at work.
         phase_since: Since when, nanoseconds since the epoch.
         phases: How many phases there were.
-        said: Codes of what was said about its limits.
+        said: Codes of the limits that were reported.
         ticket: When it is to be looked at next.
     """
 
@@ -189,7 +189,7 @@ class Run:
         self.ticket: Ticket | None = None
 
     def enters(self, agent: str, now: int) -> bool:
-        """An agent is at work; whether that ends the phase of another one."""
+        """Notes that an agent is at work, and whether that ends another agent's phase."""
         if agent == self.phase:
             return False
         self.phase, self.phase_since = agent, now
@@ -209,7 +209,7 @@ class Runs:
         self._spent = BoundedDict(settings.max_sessions)
 
     def look(self, run: Run, session: str | None, now: int) -> Look:
-        """What there is to say about an open run, and when to look at it again."""
+        """Findings about an open run, and when to look at it again."""
         spent, earlier = self._spent.get(session or "", (0, frozenset[str]()))
         said = run.said | earlier
         found = look(self._clocks(run, spent), said, now, self._settings.tuning.stalls.warning)
@@ -275,15 +275,15 @@ _ENDS: Final = 256
 
 
 class ActiveSpan:
-    """One open span, shown at a time.
+    """An open span.
 
     Attributes:
         view: The span; live views show what was set on it meanwhile.
         parent: The open span above it, as far as it is known.
         session: Its session, where the context named one.
-        since: Since when it runs by the clock of the guard, nanoseconds since the epoch.
-        grace: Until when nobody looks at it, nanoseconds since the epoch.
-        agent: Name of the agent whose run it is part of, as far as that was told at a start.
+        since: When it began by the clock of the guard, nanoseconds since the epoch.
+        grace: When time limits are first checked, nanoseconds since the epoch.
+        agent: Name of the agent whose run it is part of, if a start told it.
         ended: Whether it has ended.
         followed: Whether it counts among the open steps of its run, and time limits hold for it;
             not where it was deferred until it ended.
@@ -291,14 +291,14 @@ class ActiveSpan:
         run: The outermost such run that it is part of; None if none is known.
         top: The topmost run that it is part of, or what may turn out to be one; itself, if it is
             that. None if none is known.
-        described: Whether its start said what it is.
+        described: Whether its start told its kind.
         holds: Whether it is a trace of an SDK, around any number of runs.
         entered: The sessions in which it was taken for a run.
-        asked: A key of what its agent was asked; None for nothing, or where nobody has looked.
-        heard: Whether somebody has looked.
-        said: Codes of what was said about its limits.
-        ticket: When it is to be looked at next; None if it is not.
-        unreadable: Whether it could not be looked at: nobody tries again.
+        asked: A key of the question to its agent; None without one, or before `heard`.
+        heard: Whether `asked` was read.
+        said: Codes of the limits that were reported.
+        ticket: When to look at it next; None for never.
+        unreadable: Whether reading it failed; it is not tried again.
         call: The call that an adapter was making when it started; None for none.
         captured: Arguments and result that an adapter knows, for the guard only; None for none.
     """
@@ -469,7 +469,7 @@ class ActiveSpans:
             self._ends = BoundedDict(_ENDS)
 
     def is_second_end(self, span: object) -> bool:
-        """Whether the end of this very span was shown before. Lock-free."""
+        """True if the end of this span was already shown. Lock-free."""
         ends = self._ends
         if ends is None:
             return False
@@ -478,11 +478,11 @@ class ActiveSpans:
         return before is not None and before() is span
 
     def has(self, opened: ActiveSpan) -> bool:
-        """Whether this very span is still open."""
+        """True if this span is still open."""
         return self._open.get(opened.view.span_id) is opened
 
     def uses(self, session: Session) -> bool:
-        """Whether a span of a session is open."""
+        """True if a span of a session is open."""
         return id(session) in self._in_session or not self._in_trace.keys().isdisjoint(
             session.traces
         )

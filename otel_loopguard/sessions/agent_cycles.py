@@ -38,7 +38,7 @@ def refused_to(agent: str | None) -> int | None:
 
 
 def stops_handoffs(control: Control) -> bool:
-    """Whether what holds is the deny of a loop of agents: no other call says anything about it."""
+    """True if the flag is a deny of a loop of agents, which no call can confirm or contradict."""
     decision = control.decision
     if control.action is not Action.DENY or decision is None:
         return False
@@ -46,10 +46,10 @@ def stops_handoffs(control: Control) -> bool:
 
 
 def attended(found: list[Detection], settings: Settings, *, live: bool) -> list[Detection]:
-    """Detections without a pause that nobody could end, because no way to people is set up.
+    """Removes pauses that nobody could end, because no channel to people is set up.
 
-    A replay keeps the pause where a mere hint would take its place: it shows what is done where
-    somebody can answer. A verdict of its own, as of a budget, has nothing to show there.
+    A replay keeps a pause where a hint would take its place, to show what happens if somebody can
+    answer. A verdict without a ladder, such as a budget's, has nothing to show there.
     """
     if can_answer(settings):
         return found
@@ -64,7 +64,7 @@ def attended(found: list[Detection], settings: Settings, *, live: bool) -> list[
 
 
 _KEPT: Final = 32
-"""Cycles of a session, the newest: a report with more is read by nobody."""
+"""Newest cycles of a session that are kept, enough for a report that people read."""
 _LINES: Final = 64
 """Log lines that wait until the lock is released: two for each cycle."""
 _AGENTS: Final = 64
@@ -119,7 +119,7 @@ class CycleEntry:
             self.end = max(self.end, among.end)
 
     def cycle(self, digest: Callable[[int], str]) -> AgentCycle:
-        """The cycle as it stands, with the digest of its topic."""
+        """The cycle as it is now, with the digest of its topic."""
         return AgentCycle(
             self.id, self.patterns, self.count, self.found, self.last, self.intervention,
             self.escalated, self.resolution, tuple(sorted(self.agents)),
@@ -130,7 +130,7 @@ class CycleEntry:
 
 @dataclass(frozen=True, slots=True)
 class CycleNews:
-    """What happened to a cycle of agents."""
+    """Change of a cycle of agents."""
 
     state: str  # `found`, `intervened`, `escalated` or `resolved`
     cycle: AgentCycle
@@ -232,5 +232,5 @@ class CycleLog:
 
 
 def is_cycle(detection: Detection) -> bool:
-    """Whether a detection is one of a cycle, and no verdict of its own that asks for something."""
+    """True for a detection of a cycle that climbs the ladder, rather than a verdict of its own."""
     return detection.intervention is not None and detection.own is None

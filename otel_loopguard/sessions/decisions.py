@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 
 
 _HIGHEST: Final = 1000
-"""As high as a threshold may be set: what it is of is not judged."""
+"""Threshold that a proposed setting names to switch a rule off: no count reaches it."""
 _OF_CALLS: Final = ("repetition", "errors", "standstill")
 """Families whose detections are about the call at hand."""
 
 
 class Finding(NamedTuple):
-    """What the policy of a session says about one step."""
+    """What a session's policy decided about one step."""
 
     verdict: Verdict
     call: int | None = None  # key of the call concerned
@@ -125,7 +125,7 @@ class Decisions:
         return alternatives(tool, self._strategies, shipped=known is None)
 
     def _diagnosis(self, finding: Finding, step: Step) -> Diagnosis | None:
-        """What is known about the error that the loop is about; None where there is none."""
+        """Diagnosis of the error in a loop; None without one."""
         known = diagnose(finding.signature, finding.shown)
         if known is not None or self._diagnoser is None:
             return known
@@ -150,7 +150,7 @@ def digest_of(identity: int, key: bytes) -> str:
 
 
 def is_about(decision: Decision, loop: Loop, settings: Settings) -> bool:
-    """Whether a decision of any process with these settings is about a loop."""
+    """True if a decision of any process with these settings is about the loop."""
     return digest_of(loop.id, _key_of(settings)) == decision.loop
 
 
@@ -176,7 +176,7 @@ def lasting(decision: Decision, settings: Settings) -> str:
 
 
 def annotation(decision: Decision, *, with_session: bool, status: bool = True) -> Annotation:
-    """What a decision adds to a span."""
+    """Attributes that a decision adds to a span."""
     attributes: dict[str, str | bool | int | float] = {
         semconv.DECISION_ACTION: decision.action.value,
         semconv.DECISION_MESSAGE: decision.message,

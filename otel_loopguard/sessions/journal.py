@@ -1,8 +1,8 @@
-"""The journal of a session: its newest entries, and what a past of entries amounts to.
+"""The journal of a session: its newest entries, and the state that earlier entries restore.
 
-As bytes entries are compact, versioned, and without content. What of `Evidence` survives is told
-from its declaration: each `bool` is a bit, each `Key` a keyed digest, in their order. To change
-that order is a new `VERSION`; to append is none.
+Entries are stored as compact, versioned bytes without content. The fields of `Evidence` that
+survive follow from its declaration: a bit per `bool` and a keyed digest per `Key`, in their order.
+A change of that order needs a new `VERSION`; a new field at the end does not.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 VERSION: Final = 5
-"""Version of what is written. An entry of another one is not read."""
+"""Version that is written; entries of other versions are not read."""
 
 _DECLARED: Final = {field.name: str(field.type) for field in fields(Evidence) if field.init}
 _FLAGS: Final = tuple(name for name, kind in _DECLARED.items() if kind == "bool")
@@ -79,7 +79,7 @@ _LOOP: Final = struct.Struct("<QQBfHHHB")
 _DECISION: Final = struct.Struct("<QQQQBBBfffHI")
 _PAIR: Final = struct.Struct("<Qd")
 _WORDS: Final = tuple(struct.Struct(f"<{count}Q") for count in range(len(_KEYS) + 1))
-"""So many keys."""
+"""Reads a number of keys."""
 _EFFECTS: Final = tuple(Effect)
 _CLASSES: Final = tuple(ErrorClass)
 _ACTIONS: Final = tuple(Action)
@@ -142,10 +142,10 @@ class Unread(str, Enum):
 
 
 class Mark(IntEnum):
-    """What an entry is; the last four have no body, and say what happened between two steps.
+    """Kind of an entry; the last four have no body and mark what happened between two steps.
 
-    That is the user's next turn, that somebody let the session go on, that its flag went down by
-    itself, and that its application went back to a checkpoint.
+    These are the user's next turn, a person letting the session continue, a flag that went down by
+    itself, and a return to a checkpoint.
     """
 
     CALL = 1
@@ -171,7 +171,7 @@ class CallEntry(NamedTuple):
 
 
 Entry = CallEntry | Loop | Decision | Mark
-"""One entry: a call, where a loop stands, what was decided, or a mark."""
+"""An entry: a call, the position of a loop, a decision, or a mark."""
 
 
 def instant(time: int) -> int:
@@ -205,7 +205,7 @@ class Codec:
         return self._sealed(Mark.CALL, body + keys + tool)
 
     def loop(self, loop: Loop) -> bytes:
-        """Where a loop stands on the ladder; of its keys 16 at most."""
+        """Position of a loop on the ladder, with at most 16 of its keys."""
         keys = sorted(loop.keys - {loop.id})[: _LOOP_KEYS - 1]
         body = _LOOP.pack(
             loop.id, instant(loop.since), _ACTIONS.index(loop.action), loop.confirmed,
@@ -215,7 +215,7 @@ class Codec:
         return self._sealed(Mark.LOOP, body + struct.pack(f"<{len(keys)}Q", *keys))
 
     def decision(self, decision: Decision) -> bytes:
-        """What was decided, without its message."""
+        """A decision, without its message."""
         body = _DECISION.pack(
             int(decision.id, 16), int(decision.loop, 16), int(decision.fingerprint or "0", 16),
             instant(decision.time), _ACTIONS.index(decision.action),
@@ -349,13 +349,13 @@ Written = tuple[str, bytes]
 """Id and value of an entry."""
 
 Noted = tuple[str, bytes | CallEntry]
-"""The same, with calls that are still to be packed: that is not done where steps end."""
+"""As above, with calls that are not packed yet: packing is kept away from the end of steps."""
 
 MarkName = Literal["TURN", "CLEARED", "LOWERED", "RESTORED"]
 
 
 class Known:
-    """What the past tells of the calls that come after it."""
+    """Knowledge from earlier entries about the calls that follow."""
 
     __slots__ = ("_last", "habits", "pace")
 
@@ -473,7 +473,7 @@ class JournalBuffer:
         self.before = Before(calls - own.calls, epochs - own.epoch, rounds - self.round)
 
     def wrote(self, name: str) -> bool:
-        """Whether an entry was written here, by its id: its call is counted."""
+        """True if the entry with this id was written here, so that its call is already counted."""
         return name.startswith(self._process, 17)
 
     def start_over(self) -> None:
@@ -488,7 +488,7 @@ class JournalBuffer:
             self._moment = max(self._moment, instant(int(name[:16], 16) + 1))
 
     def take(self) -> list[Noted]:
-        """What is still to be handed on, given once; then `packed`, and kept in `entries`."""
+        """Hands over the entries to write, once; later they are `packed` into `entries`."""
         pending, self.pending = self.pending, []
         return pending
 
@@ -516,13 +516,13 @@ _LASTING: Final = (Action.PAUSE, Action.ABORT)
 
 
 class JournalReplay:
-    """Takes the entries of a session in order of time; nothing is decided anew.
+    """Restores a session from entries in order of time; nothing is decided again.
 
-    Calls are numbered anew, and so are rounds and epochs, so that the steps of several processes
-    are one row. Detectors see every call. What they find is not judged: loops stand where the
-    entries say that they stood, and what the user did or a success took back is done again. The
-    arguments are gone: a number stands in their place, so that short equal answers count as those
-    of many items (they are no sign of a loop).
+    Calls, rounds and epochs get new numbers, so that the steps of several processes form one row.
+    Detectors see every call, but their findings are not judged: loops stand where the entries say,
+    and what the user did or a success took back is applied again. Arguments are not stored, so a
+    number replaces them, and short equal answers count as answers about many items (no sign of a
+    loop).
     """
 
     def __init__(self, settings: Settings, registry: Registry, faults: InternalErrors) -> None:

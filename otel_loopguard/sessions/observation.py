@@ -1,4 +1,4 @@
-"""What the guard publishes about a step once its lock is released."""
+"""The event that the guard publishes about a step once its lock is released."""
 
 from __future__ import annotations
 
@@ -54,16 +54,16 @@ class Observation(NamedTuple):
 
 
 Listener = tuple[str, "Callable[[Any], object]"]
-"""What its faults are counted under, and what is called."""
+"""A listener, and the name that its faults are counted under."""
 _MOST: Final = 10_000
 """Notices that wait for a listener that does not return; the oldest go."""
 
 
 class Subscribers:
-    """Those who hear of steps and decisions, in order, one notice at a time.
+    """Listeners to steps and decisions, called in order, one notice at a time.
 
-    One that raises does not keep the others from it: the fault is counted under its name. What is
-    not configured is not in the lists.
+    A listener that raises does not stop the others: the fault is counted under its name. Parts that
+    are not configured are not in the lists.
 
     Attributes:
         steps: Called with each observation, on whichever thread had it judged. No lock is held.

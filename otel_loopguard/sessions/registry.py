@@ -38,7 +38,7 @@ _KEPT: Final = 4096
 _IN_USE: Final = 60 * 1_000_000_000
 """Nanoseconds in which a session was used lately: longer than a model takes for a step."""
 _LOOK_AGAIN: Final = 60 * 10**9
-"""How often those are looked at that are old, and were open or stopped by a person: 60 s."""
+"""Seconds between looks at old sessions that were open or stopped by a person."""
 
 
 class SessionRegistry:
@@ -325,7 +325,7 @@ class SessionRegistry:
             self._refused = 0 if session.freeze() else self._refused + 1
 
     def _thawed(self, session: Session) -> None:
-        """A session is in use again, whoever asked for it. The lock is held."""
+        """Marks a session as used again, by anybody. The lock is held."""
         if self._by_key.get(session.key) is session:
             self._at_hand[session.key] = session
 

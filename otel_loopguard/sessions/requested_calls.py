@@ -24,7 +24,7 @@ _HINTS: Final = 4
 _COUNTED: Final = 64
 """Newest calls from messages that a late span is compared with."""
 _SLACK: Final = 5_000_000
-"""Nanoseconds by which the clocks of a call's span and of the model's differ."""
+"""Nanoseconds that the clocks of a call's span and of the model's may differ by."""
 
 
 class WaitingRound(NamedTuple):
@@ -94,7 +94,7 @@ class RequestedCalls:
 
     @property
     def waits(self) -> bool:
-        """Whether a call waits for its result."""
+        """True if a call waits for its result."""
         return bool(self._rounds)
 
     def waiting(self) -> list[WaitingRound]:
@@ -156,7 +156,7 @@ class RequestedCalls:
         return steps
 
     def hold(self, span: Step) -> bool:
-        """Whether messages will tell what the call of a span without content is."""
+        """True if later messages will have the content of a span's call."""
         for known in self._rounds:
             if known.end > span.start + _SLACK:
                 continue
@@ -176,7 +176,7 @@ class RequestedCalls:
         return held
 
     def counted(self, span: Step) -> bool:
-        """Whether the call of a span was already counted from messages."""
+        """True if a span's call was already counted from messages."""
         for call in self.counted_calls:
             if call.name != span.name or call.kind is not span.kind:
                 continue
@@ -291,7 +291,7 @@ def _repeated(calls: list[RequestedCall], newest: Iterable[Message]) -> list[Req
 
 
 def _same_calls(some: Sequence[RequestedCall], others: Sequence[RequestedCall]) -> bool:
-    """Whether two messages request the same calls: by id, else by name and arguments."""
+    """True if two messages request the same calls: by id, else by name and arguments."""
     if len(some) != len(others):
         return False
     for one, other in zip(some, others, strict=True):
@@ -304,7 +304,7 @@ def _same_calls(some: Sequence[RequestedCall], others: Sequence[RequestedCall]) 
 
 
 def _is_call(one: RequestedCall, wanted: RequestedCall | None) -> bool:
-    """Whether a call may be the wanted one with its id."""
+    """True if a call may be the wanted one with its id."""
     if wanted is None:
         return True
     return one.name == wanted.name and not contradict(one.args, wanted.args)

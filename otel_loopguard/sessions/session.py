@@ -80,9 +80,9 @@ _FIRSTS: Final = 42
 """Keys whose first span is known: two for each of the sixteen calls of the longest cycle, and some
 for their errors. With one more the table takes twice the memory."""
 _LASTING: Final = (UsageExtractor, MilestoneExtractor)
+"""Totals that survive going back to a checkpoint: what was spent is spent."""
 _MOST_TOKENS: Final = 1 << 40
 """Tokens that a span may say: above what any context holds, and their sum stays exact."""
-"""What no checkpoint takes back: what was spent is spent."""
 _MOST_ALLOWED: Final = 1024
 """Calls that a person allowed, 36 bytes each: more than anybody answers for."""
 _NO_CALLS: Final = frozenset[int]()
@@ -92,13 +92,13 @@ _TOOL, _MODEL, _WRITE = Kind.TOOL, Kind.MODEL, Effect.WRITE
 
 
 class State:
-    """What judges the steps of a session, and what they came to.
+    """The parts of a session that judge its steps, and their state.
 
     Attributes:
-        record: What its report counts.
+        record: Counts of its report.
         progress: Totals that its parts share.
-        extractors: What makes evidence of its steps.
-        detectors: What finds loops in that.
+        extractors: Make evidence of its steps.
+        detectors: Find loops in the evidence.
         policy: The ladders of its loops.
         turns: Where its turns end.
         silence: Model calls after a deny and without a tool call since; None for none.
@@ -181,13 +181,13 @@ class Session:
 
     @property
     def state(self) -> State:
-        """What judges its steps, and what they came to."""
+        """The parts that judge the steps, with their state."""
         state = self._state
         return state if isinstance(state, State) else self._thaw()
 
     @property
     def frozen(self) -> bool:
-        """Whether what judges its steps is kept as bytes until it is needed."""
+        """True if these parts are packed as bytes until they are needed."""
         return isinstance(self._state, bytes)
 
     def freeze(self) -> bool:
@@ -284,12 +284,12 @@ class Session:
         return key if key is None or self.journal is None else self.journal.cover(key)
 
     def _calls(self, step: Step) -> ToolCallExtractor | None:
-        """What tells calls apart; None where a step is none."""
+        """The extractor of tool calls for a step; None if it has none."""
         extractors = self.state.extractors.get(step)
         return next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
 
     def denies(self, tool: str, args: object, agent: str | None) -> bool:
-        """Whether a call that is about to run belongs to a denied loop."""
+        """True if a call that is about to run belongs to a denied loop."""
         state = self.state
         if state.policy.denies(receiver(tool, args)):
             return True
@@ -327,9 +327,9 @@ class Session:
         return usage.remaining(self.flag.raised_budgets, now)
 
     def next_run(self, span_id: int, began: int = 0, *, late: bool = False) -> None:
-        """An agent's run begins: in a conversation, the user's next turn.
+        """Begins a run of an agent, which in a conversation is the user's next turn.
 
-        Loops of the turn before weigh half, and what the policy stopped may go on.
+        Loops of the previous turn then weigh half, and what the policy stopped may continue.
 
         Args:
             span_id: Its span.
@@ -352,7 +352,7 @@ class Session:
             self.user_turn(began)
 
     def _is_decided(self, began: int) -> bool:
-        """Whether a decision was made about a later step than one that began then."""
+        """True if a decision was made about a later step than one that began then."""
         return 0 < began < self.decided_at and not was_set_back(self.decided_at, began)
 
     def allow(self, scope: Literal["call", "session"], by: str) -> str:
@@ -497,8 +497,8 @@ class Session:
                 if key is not None:
                     # Refreshed, so that calls of a continuing loop are not forgotten.
                     firsts[key] = firsts.pop(key, spot)
-            while len(firsts) > _FIRSTS:
-                del firsts[next(iter(firsts))]
+                    if len(firsts) > _FIRSTS:
+                        del firsts[next(iter(firsts))]
         if not seen.fresh:
             state.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:
@@ -646,7 +646,7 @@ class Session:
             self._mark("LOWERED")
 
     def _succeeded(self, seen: Evidence) -> bool:
-        """Whether a call brought something new, or changed the world."""
+        """True if a call brought something new, or changed the world."""
         if seen.error or seen.waits:
             return False
         new = seen.novelty is not None and seen.novelty >= NEWS
@@ -726,9 +726,10 @@ class Session:
 
 
 def _precedes(spot: _Spot, step: Step) -> bool:
-    """Whether a call was over when a step began: it is neither that step's span nor below it.
+    """True if a call had ended when a step began, and is not that step's span or below it.
 
-    Jaeger's page takes a link to a span below for the parent, and then draws nothing at all.
+    A link to a span below confuses Jaeger's page: it takes the link for the parent, and then draws
+    nothing.
     """
     _, _, parent_id, end = spot
     return (end or 0) <= step.start and parent_id != step.span_id

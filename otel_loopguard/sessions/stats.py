@@ -51,7 +51,7 @@ _ARGUMENTS: Final = 120
 """Characters of the arguments in an entry of the long-term context, which a hint quotes."""
 _SECOND: Final = 1e9  # nanoseconds
 _SEEN, _CYCLIC, _STOPPED = 1, 2, 4
-"""What was counted of a loop."""
+"""Counters of a loop."""
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
@@ -159,9 +159,9 @@ class SessionStats:
         )
 
     def offer(self, action: Action) -> str:
-        """What a hint adds of the long-term context: empty, or sentences after a space.
+        """Text that the long-term context adds to a hint: empty, or sentences after a space.
 
-        What a decision is about is not in it, if this is asked before the decision is counted.
+        Call it before a decision is counted, so that the decision's own loop is not part of it.
         """
         if not self._settings.context_in_hints or action is Action.ABORT:
             return ""

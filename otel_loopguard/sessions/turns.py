@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 
 
 class Silence:
-    """How often the model of a session was asked since its last tool call.
+    """Counts the questions to a session's model since its last tool call.
 
-    Model calls may each have a trace of their own. After a pause such a one begins anew: a user may
-    have spoken.
+    Model calls may each have a trace of their own. After a pause the count starts again, because a
+    user may have spoken.
     """
 
     __slots__ = ("_end", "_trace_id", "_turns")
@@ -84,16 +84,16 @@ def _speaker(step: Step) -> _Speaker:
 
 
 class Turns:
-    """Separates a user's turns from the runs inside of one. O(open runs) per run.
+    """Tells a user's turns from runs within a turn. O(open runs) per run.
 
-    A turn begins with a run of an agent, after another one has ended, where none is open in the
-    session: beside an open run it is a sub-agent. Where no run called a tool, and tools were called
-    between the runs, the loop is one of the user's own, which asks its model by an agent: then a
-    run is no turn. Neither is one that is given, without a pause, a text that was given before: a
-    program runs its agent once per step.
+    A turn begins with a run of an agent after another one has ended, while none is open in the
+    session: beside an open run it is a sub-agent. If no run called a tool, but tools were called
+    between the runs, the loop is the user's own code, which asks its model through an agent, and a
+    run is no turn. Nor is a run that gets, without a pause, a text that was given before: a program
+    runs its agent once per step.
 
-    A run may come after its calls: spans are exported when they end. Its trace tells that they are
-    its own, and that what is below it is no further turn.
+    A run may arrive after its calls, since spans are exported when they end. Its trace shows that
+    they are its own, and that what is below it is no further turn.
     """
 
     __slots__ = (
@@ -159,7 +159,7 @@ class Turns:
         return turn
 
     def precedes(self, trace_id: int, start: int, pause: int) -> bool:
-        """Whether a step without its run is of the next turn, whose run will come late, too.
+        """True if a step without its run belongs to the next turn, whose run will also come late.
 
         Args:
             trace_id: Its trace.

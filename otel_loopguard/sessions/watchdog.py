@@ -32,7 +32,7 @@ class InconsistentState(RuntimeError):  # noqa: N818  # it is noted, never raise
 _TOOL: Final = Kind.TOOL
 _OWN: Final = frozenset({Kind.MODEL, Kind.AGENT, Kind.TOOL})
 _LONGEST: Final = 512
-"""Characters of a span's name by which its tool is known; one that is longer has content in it."""
+"""Characters of a span's name that identify its tool; longer names contain content."""
 
 
 class Stall(NamedTuple):
@@ -186,11 +186,11 @@ class Watchdog:
         return []
 
     def health(self) -> list[str]:
-        """What cannot be in the state of the guard, a sentence each; O(open spans).
+        """Impossible states of the guard, a sentence each; O(open spans).
 
-        Looked for every `tuning.stalls.health_s` (300 s) while spans are open: an ended span among
-        the open ones, a session that is not kept while its span is open, and a run whose count of
-        open steps is not the number of its open steps (which is put right).
+        Checked every `tuning.stalls.health_s` (300 s) while spans are open: an ended span among the
+        open ones, a session that was dropped while its span is open, and a run whose count of open
+        steps is wrong (which is corrected).
         """
         with self._lock:
             spans = list(self._active)

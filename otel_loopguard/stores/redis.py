@@ -257,7 +257,7 @@ class RedisStore:
             return None
 
     def _read_list(self, command: str, key: str, *values: object) -> list[Any]:
-        """As `_read`; an answer of another type is taken as empty."""
+        """As `_read`; an answer of another type counts as empty."""
         found = self._read(command, key, *values)
         if found is not None and not isinstance(found, list):
             self._log_once.log(key, f"key {key!r}: the answer to {command} is no list: left out")

@@ -117,7 +117,7 @@ class EventQueue:
         return True
 
     def _emit_span(self, event: Event, context: Context) -> None:
-        """A span of its own, below the one that ended without the decision on it."""
+        """A separate span, below the one that ended without the decision."""
         # Names of tools and agents would make it a step for whoever reads the trace.
         attributes = {
             name: value
@@ -219,7 +219,7 @@ class Telemetry:
         self._log.log(level, "%s: session %s: %s", done, decision.session, text, extra=fields)
 
     def _answered_by(self, session: str) -> str:
-        """How a person lets a session go on: only by ways that reach this process."""
+        """The ways in which a person can resume a session in this process."""
         reached = self._settings.control_socket or self._settings.store_url
         command = f"`otel-loopguard resume {quote(session)}` (or `abort`), or " if reached else ""
         return command + (f"control.resume({session!r})" if self._local else "the server's page")

@@ -34,7 +34,7 @@ _STORE_STATES: Final = {
 }  # fmt: skip
 
 Kind = Literal["counter", "updowncounter", "gauge", "histogram"]
-"""Of instruments."""
+"""Names of instruments."""
 Key = tuple[str, ...]
 """Values of the attributes of a metric, in its order; empty for one that is left out."""
 Values = Mapping[Key, float]

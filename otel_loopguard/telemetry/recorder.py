@@ -91,7 +91,7 @@ class Counts:
             return dict(self._counts.get(metric, {}))
 
     def total(self, metric: metrics.Metric) -> Values:
-        """As `get`, with what parts of the guard count themselves."""
+        """As `get`, with the counts that parts of the guard keep themselves."""
         found = self.get(metric.name)
         if metric.total is not None and self.kept is not None:
             found |= metric.total(self.kept)

@@ -55,7 +55,7 @@ _METADATA: Final = (
     semconv.DETECTION_SEVERITY, semconv.DETECTION_SCORE, semconv.DETECTION_REPEAT_COUNT,
     semconv.LOOP_ID, semconv.SESSION_ID, semconv.DECISION_SHADOW,
 )  # fmt: skip
-"""What a verdict has of the annotation of its decision."""
+"""Parts of a decision's annotation that its verdict repeats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class Verdict:
 
     @property
     def id(self) -> str:
-        """The same for the same session, detector and span, in any process; 32 hex digits."""
+        """An id from session, detector and span, equal in all processes; 32 hex digits."""
         text = "\0".join((self.session, self.detector, f"{self.trace_id:x}-{self.span_id:x}"))
         return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:32]
 
@@ -234,7 +234,7 @@ def _required(environment: Mapping[str, str], backend: str, name: str) -> str:
 
 
 def _key(environment: Mapping[str, str], name: str) -> str:
-    """A key that goes into a header as it is; what else is in one is told by who sends it."""
+    """A key that can be sent as a header unchanged."""
     found = environment.get(name, "").strip()
     if not (found.isascii() and found.isprintable()):
         msg = f"{name}: expected printable ASCII only"

@@ -72,7 +72,7 @@ class Outcome(Generic[_Result]):
 
 
 class _Seen:
-    """What a guard judged and decided."""
+    """Steps that a guard judged, and its decisions."""
 
     def __init__(self) -> None:
         self.steps = 0
@@ -119,7 +119,7 @@ class LoopGuardFixture:
 
     @property
     def steps(self) -> int:
-        """How many tool calls, model calls, nodes, runs and handoffs were counted."""
+        """Number of tool calls, model calls, nodes, runs and hand-offs."""
         self._settle()
         return self._seen.steps
 
@@ -173,7 +173,7 @@ class LoopGuardFixture:
         *given: _Given.args,
         **named: _Given.kwargs,
     ) -> Outcome[_Result]:
-        """As `run`, for what has to be awaited."""
+        """As `run`, for coroutine functions."""
         with session(self._name):
             try:
                 return Outcome(await agent(*given, **named))

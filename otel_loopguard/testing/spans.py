@@ -64,7 +64,7 @@ def listening(provider: Any, *listeners: SpanProcessor) -> Generator[None, None,
 
 
 def own_provider() -> TracerProvider:
-    """A provider that samples all, whatever the environment says, and that nobody else knows."""
+    """A private provider that samples all spans, whatever the environment says."""
     return TracerProvider(sampler=ALWAYS_ON, shutdown_on_exit=False)
 
 

@@ -96,7 +96,7 @@ def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
     assert found is not None
     assert (found.session, found.by) == (run.key, "check")
     assert found.hint == "it is too long. Cut it."
-    assert found.reason == "a check speaks against 'post'"
+    assert found.reason == "a check rejected 'post'"
     assert refusal() is None
 
 

@@ -192,7 +192,7 @@ def test_what_cannot_be_seen_is_counted_and_told_once(caplog: pytest.LogCaptureF
         guard.observe(step, "spends")
     spend(guard, 1)
     guard.shutdown()
-    assert caplog.text.count("no price is known of the model 'house'") == 1
+    assert caplog.text.count("no price is known for the model 'house'") == 1
     assert caplog.text.count("neither a cost nor tokens") == 1
     assert found[-1].message.endswith("USD are used, not counting 3 model calls of unknown cost")
 

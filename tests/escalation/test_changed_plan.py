@@ -51,7 +51,7 @@ def test_the_plan_takes_the_place_of_the_one_before() -> None:
         assert [task.id for task in control.plan()] == ["look_up", "report"]
         assert control.gate().control.action is Action.HINT
         assert control.hint() == (
-            "A person looked at this run and changed its plan. From now on these tasks, and no "
+            "A person looked at this run and changed its plan. From now on, do these tasks and no "
             "others: look_up (get_order by its number); report after look_up. order 4711"
         )
     assert done(guard) == 0

@@ -82,7 +82,7 @@ def test_a_type_of_an_error_that_is_a_text_is_content() -> None:
 
 
 ANSWERS = {
-    "continue": "says: use B", "modify_plan": "change your plan", "skip_task": "leave the task",
+    "continue": "says: use B", "modify_plan": "change your plan", "skip_task": "skip the current",
 }  # fmt: skip
 
 
@@ -265,7 +265,7 @@ def test_a_cycle_that_goes_on() -> None:
     assert decision is not None
     guard.escalation().decided(found, replace(decision, intervention="escalate_human"))
     assert (only().cause, only().held) == ("cycle", False)
-    assert "go round in circles" in message(only())
+    assert "go in circles" in message(only())
 
 
 def test_names_that_are_no_names() -> None:

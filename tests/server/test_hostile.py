@@ -513,7 +513,7 @@ def test_spans_go_on_where_decisions_cannot(
         for number in range(6):
             assert send(server, number).is_success
     assert len(hop.traces) == 6
-    told = [one for one in caplog.messages if "decisions do not go on as log records" in one]
+    told = [one for one in caplog.messages if "decisions are not forwarded as log records" in one]
     assert len(told) == 1
 
 

@@ -98,7 +98,7 @@ def control(*arguments: str) -> str:
 def test_each_decision_is_a_line_and_nothing_is_stopped(watch: Start, agent: Start) -> None:
     watching, writer = watch(), agent()
     writer.write(STUCK)
-    watching.wait_for(f"deny {KEY} (claude-code, app): 'Bash' was called 3 times with equal")
+    watching.wait_for(f"deny {KEY} (claude-code, app): 'Bash' was called 3 times")
     assert writer.state != "T"
     printed = watching.end()
     assert [action for action, _ in watching.told] == ["hint", "deny"]
