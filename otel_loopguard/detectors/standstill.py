@@ -149,7 +149,9 @@ class BackToState(BaseDetector):
 
     def observe(self, evidence: Evidence) -> Detection | None:
         state, file = evidence.state, evidence.file
-        if state is None or evidence.waits or evidence.failing:
+        # A page may change while one rests; a file that is changed back was not waited for.
+        rested = evidence.rested if file is None else 0.0
+        if state is None or evidence.failing or (evidence.waits and file is None):
             return None
         place = (evidence.agent, file if file is not None else evidence.tool)
         states, returns, last = self._places.get(place, ((), 0.0, -1))
@@ -160,7 +162,7 @@ class BackToState(BaseDetector):
         if not known:
             returns *= _NEW_STATE
         elif evidence.round != last:
-            returns += 1.0 - evidence.rested
+            returns += 1.0 - rested
         if known:
             states = tuple(one for one in states if one != state)
         states = (*states, state)[-_STATES:]

@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard.core.error_kinds import look, names_call_error, text_class, text_signature
 from otel_loopguard.core.evidence import ErrorClass
-from otel_loopguard.evidence.normalize import key_of, masked_numbers, masked_outcome, text_bytes
+from otel_loopguard.evidence.normalize import (
+    SHORT_ID,
+    key_of,
+    masked_numbers,
+    masked_outcome,
+    text_bytes,
+)
 from otel_loopguard.evidence.vocabulary import pattern_of
 
 if TYPE_CHECKING:
@@ -112,8 +118,8 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
         return None
     above, said, below = text.rpartition(line.decode("utf-8", "replace"))
     below = below if said else ""
-    said_first = _SESSION_LINE.sub(rb"\1#", masked_outcome(line))
-    raw = [said_first, _COUNTS.sub(b"#", masked_outcome(text_bytes(below)))]
+    headline, rest = (SHORT_ID.sub(b"#", masked_outcome(one)) for one in (line, text_bytes(below)))
+    raw = [_SESSION_LINE.sub(rb"\1#", headline), _COUNTS.sub(b"#", rest)]
     if "--> " in text:
         # Of one error in many places the compiler names the place in the line below, and sums up
         # how many errors it found: of those above, the file.
@@ -140,7 +146,8 @@ def error_shape(line: bytes, arguments: bytes = b"") -> int:
     A quoted value is one that also occurs in the arguments: "no such file: 'a.txt'" and "no such
     file: 'b.txt'" are the same error.
     """
-    return key_of(masked_numbers(_without_quotes(line, arguments[:_ARGUMENTS])))
+    unquoted = _without_quotes(line, arguments[:_ARGUMENTS])
+    return key_of(masked_numbers(SHORT_ID.sub(b"#", unquoted)))
 
 
 def _without_quotes(line: bytes, arguments: bytes) -> bytes:

@@ -320,6 +320,9 @@ _TIME_SIGN: Final = re.compile(r"0(?:0{9}|:00| ?[smunh])")
 _IDS: Final = re.compile(
     rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|(?:0x)?[0-9a-fA-F]{16,}"
 )
+SHORT_ID: Final = re.compile(rb"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,15}\b")
+"""A shorter id than those of `_IDS`, of a commit, a container, a request: git shortens to seven. It
+may be the news of an answer: failures are compared without it, and what is equal but for digits."""
 _POINTER: Final = re.compile(rb"0x[0-9a-fA-F]{6,}")
 _PROCESS: Final = re.compile(rb"(?i)\bpid\W{1,3}\d+")
 _TEMPORARY: Final = re.compile(rb"/(?:tmp|var/tmp|var/folders)/[\w.@+-]+")
@@ -427,7 +430,8 @@ def _replaced(raw: bytes, text: str, flat: str, *, call: bool) -> bytes:
     elif ":" in flat or "=" in flat:
         # Its name says what it is, so that an answer of it alone is more than a time.
         out = _FIELDS.sub(b"_", out) if _may_hold_fields(text) else out
-        out = _PROCESS.sub(b"#", out) if "pid" in text or "PID" in text else out
+    if not call and ("pid" in text or "PID" in text):
+        out = _PROCESS.sub(b"#", out)
     if not call and _TIME_SIGN.search(flat):
         out = _TIMES.sub(b"#", out)
     if len(raw) >= 16:

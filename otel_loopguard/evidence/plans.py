@@ -50,27 +50,26 @@ class PlanExtractor:
     tasks; keeps nothing but numbers.
     """
 
-    __slots__ = ("_epoch", "_kept", "_progress")
+    __slots__ = ("_kept", "_progress")
 
     def __init__(self, settings: Settings, progress: Progress) -> None:
         del settings
         self._progress = progress
-        self._epoch = progress.epoch
         self._kept = 0
 
     def extract(self, step: Step) -> Plan | None:
         """Evidence of one plan; None where there is none."""
+        progress = self._progress
         if step.kind is _MODEL:
             look = look_of(step.text or "")
             # One line is no list.
             tasks = _written(look) if "\n" in look else []
         else:
-            opened = self._progress.epoch - self._epoch
-            self._epoch = self._progress.epoch
             if not step.name or not _keeps_plans(step.name[:NAMED]):
                 return None
-            # To keep the list changes nothing in the world.
-            self._kept += opened
+            if progress.call is not None:
+                # To keep the list changes nothing in the world.
+                self._kept += progress.epoch - progress.call.epoch
             short = not isinstance(step.args, str) or len(step.args) <= 100 * NAMED
             tasks = _handed(prepare(step).arguments) if short else []
         if len(tasks) < _FEW:
@@ -78,8 +77,8 @@ class PlanExtractor:
         speaker, name = speaker_of(step)
         done = sum(finished for _, finished in tasks)
         items = frozenset(_key(task) for task, _ in tasks)
-        call = None if step.kind is _MODEL else self._progress.calls
-        return Plan(speaker, name, items, done, self._progress.epoch - self._kept, call)
+        number = None if step.kind is _MODEL else progress.calls
+        return Plan(speaker, name, items, done, progress.epoch - self._kept, number)
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,15 @@ from otel_loopguard.evidence.calls import Call, agent_key
 from otel_loopguard.evidence.effects import ToolName, tool_name
 from otel_loopguard.evidence.frames import Frame
 from otel_loopguard.evidence.model_text import Novelty
-from otel_loopguard.evidence.normalize import AGENTS, CALLS, HOUR, NAMED, key_of, text_bytes
+from otel_loopguard.evidence.normalize import (
+    AGENTS,
+    CALLS,
+    HOUR,
+    NAMED,
+    SHORT_ID,
+    key_of,
+    text_bytes,
+)
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.plans import keeps_plan
 from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
@@ -139,6 +147,11 @@ _AMOUNT: Final = re.compile(rb"\d{1,15}(?:\.\d{1,15})?")
 _AMOUNTS: Final = 8
 """Numbers of an answer that are looked at; codes and versions come before the one that moves."""
 _AROUND_NUMBERS: Final = b" .,:;%/#+-()[]{}\"'\n\t"
+
+
+def _as_number(short_id: re.Match[bytes]) -> bytes:
+    """A short id as a number, which goes neither up nor down."""
+    return b"%d" % int(short_id[0][:12], 16)
 
 
 def _is_record(said: object) -> bool:
@@ -429,8 +442,9 @@ class ToolCallExtractor:
             and errors.says_absent(step)
         )
         if not found.fresh:
-            rest = outcome.masked.translate(None, _DIGITS)
-            amounts = islice(_AMOUNT.finditer(outcome.masked), _AMOUNTS)
+            said = SHORT_ID.sub(_as_number, outcome.masked)
+            rest = said.translate(None, _DIGITS)
+            amounts = islice(_AMOUNT.finditer(said), _AMOUNTS)
             numbers = tuple(float(one[0]) for one in amounts)
             if numbers and rest.strip(_AROUND_NUMBERS):
                 found.numbers = Numbers(key_of(rest), numbers)
@@ -452,11 +466,12 @@ class ToolCallExtractor:
         progress.repeats += found.call is not None and not (found.fresh or found.changed)
         # Of a file that was changed no answer says more than that it was, and one word about
         # another item, or about what was done for the first time, is all that can be said of it.
-        edited = found.file is not None and progress.epoch != found.epoch
+        whole = edited = found.file is not None and progress.epoch != found.epoch
         progress.edits += edited
-        reads = found.effect in (_READ, _WAIT) or found.runs_code
-        done = found.outcome_size < _BRIEF and not (reads or found.failing or found.rejects)
-        whole = edited or found.brief or (done and found.fresh)
+        if found.outcome_size < _BRIEF and not edited:
+            reads = found.effect in (_READ, _WAIT) or found.runs_code
+            done = found.fresh and not (reads or found.failing or found.rejects)
+            whole = found.brief or done
         progress.news += 1.0 if whole else found.novelty
 
     def refused(self, step: Step) -> int:

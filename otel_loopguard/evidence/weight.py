@@ -241,14 +241,14 @@ class Pace:
         its tool's calls before, all different, had its answer.
         """
         before = None if call.call is None else self._known.get(call.call)
-        thought = max(self._thought, 0) / 1e9
+        thought = self._thought
         rest, unsure = self._rest(start, fresh=before is None)
         self._end = max(self._end, call.time)
         took = max(call.time - start, 0) / 1e9 if start else 0.0
         since = _FIRST
         if before is not None:
             since = self._since(before, call.outcome, rest)
-            since = since._replace(took=took, unsure=unsure, thought=thought)
+            since = since._replace(took=took, unsure=unsure, thought=max(thought, 0) / 1e9)
         if call.call is None:
             since = Since(fresh=False)
         elif before is not None and _COUNTED.unpack(before[0])[4] != turn:

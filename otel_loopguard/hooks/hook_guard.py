@@ -37,8 +37,8 @@ _OPEN: Final = 2048
 # Sessions of a user, far more than work at once; the beginning and the end of a compaction meet.
 _COMPACTED: Final = 1024
 _SAME_NS: Final = 1_000_000_000
-"""Calls that are refused within this time were asked for together: they share one refusal, and
-without ids they are one call, from several hooks."""
+"""Calls that are refused within this time were asked for together: they share one refusal. Equal
+ones without ids are one, from several hooks."""
 _HEARD: Final = "heard"
 _HELD: Final = (Action.PAUSE, Action.ABORT)
 _WAYS_OUT: Final = {
@@ -141,7 +141,7 @@ class HookGuard:
         with self._lock, suppress(StoreError), self._state.together():
             session = event.session
             if event.kind is EventKind.CALL:
-                call_id = event.call_id or self._nameless(_step(event, 0), event)
+                call_id = event.call_id or self._nameless(event, now())
                 call = self._state.call(session, call_id)
                 if call is not None and call.state == "refused":  # the agent makes it
                     self._state.put_call(session, call_id, call._replace(state="open", said=""))
@@ -203,7 +203,7 @@ class HookGuard:
 
     def _call(self, event: HookEvent, at: int, *, answered: bool) -> HookAnswer:
         session, step = event.session, _step(event, at)
-        call_id = event.call_id or self._nameless(step, event)
+        call_id = event.call_id or self._nameless(event, at)
         known = self._state.call(session, call_id)
         if known is not None and known.state != "refused":
             return NOTHING  # the same event again, by another hook of the same agent
@@ -229,7 +229,7 @@ class HookGuard:
 
     def _result(self, event: HookEvent, at: int) -> HookAnswer:
         session = event.session
-        call_id = event.call_id or self._begun_as(event)
+        call_id = event.call_id or self._begun_as(event, at)
         known = None if call_id is None else self._state.call(session, call_id)
         if known is not None and known.state in ("done", "closed"):
             return NOTHING
@@ -245,7 +245,7 @@ class HookGuard:
         if begun is not None:
             step.name, step.agent = step.name or begun.name, begun.agent
             step.args = begun.args if step.args is None else step.args
-        call_id = call_id or self._nameless(step, event)
+        call_id = call_id or self._nameless(event, at)
         self._observe(step, event, call_id)
         self._state.put_call(session, call_id, KnownCall("done", at, event.sub_agent or ""))
         control = self._flag(session).control
@@ -375,7 +375,7 @@ class HookGuard:
         """A turn ends, or the next one begins: no call of it is answered any more."""
         session, who = event.session, event.sub_agent or ""
         ended = event.kind is EventKind.SESSION_END
-        for call_id, call in self._state.open_calls(session).items():
+        for call_id, call in self._state.calls(session, "open").items():
             if ended or call.agent == who:
                 self._state.put_call(session, call_id, call._replace(state="closed"))
                 step = self._open.pop((session, call_id), None)
@@ -392,15 +392,28 @@ class HookGuard:
             if who and about == who and self.guard.lift(session):
                 self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
 
-    def _nameless(self, step: Step, event: HookEvent) -> str:
+    def _nameless(self, event: HookEvent, at: int) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
-        return f"{_digest(event, step)} {self._steps(event.session)}"
+        lately = self._lately(event, at, "open", "refused")
+        return lately or f"{_digest(event)} {self._steps(event.session)}"
 
-    def _begun_as(self, event: HookEvent) -> str | None:
-        """The id of the oldest open call that an answer without one may belong to."""
-        digest = _digest(event, _step(event, 0))
-        calls = self._state.open_calls(event.session)
-        return next((call_id for call_id in calls if call_id.partition(" ")[0] == digest), None)
+    def _begun_as(self, event: HookEvent, at: int) -> str | None:
+        """The id of the oldest open call that an answer without one may belong to.
+
+        Where there is none: of the call whose answer another hook has just reported.
+        """
+        begun = next(iter(self._equal(event, "open")), None)
+        return begun or self._lately(event, at, "done")
+
+    def _lately(self, event: HookEvent, at: int, *states: str) -> str | None:
+        """The id of the newest call equal to that of an event, if it became so just now."""
+        newest = list(self._equal(event, *states).items())[-1:]
+        return next((name for name, call in newest if abs(at - call.begun) < _SAME_NS), None)
+
+    def _equal(self, event: HookEvent, *states: str) -> dict[str, KnownCall]:
+        """The calls without an id that are equal to that of an event, oldest first."""
+        found, digest = self._state.calls(event.session, *states), f"{_digest(event)} "
+        return {name: call for name, call in found.items() if name.startswith(digest)}
 
     def _steps(self, session: str) -> int:
         report = self.guard.report(session)
@@ -439,7 +452,8 @@ def _refused(step: Step, said: str) -> Step:
     return replace(step, error=True, error_type=semconv.ERROR_DENY, error_text=said, reading=None)
 
 
-def _digest(event: HookEvent, step: Step) -> str:
+def _digest(event: HookEvent) -> str:
+    step = _step(event, 0)
     told = [event.sub_agent, step.name, step.args]
     try:
         option = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS

@@ -149,10 +149,10 @@ class HookState:
         found = self._item(session, "call", call_id)
         return None if found is None else KnownCall(*found)
 
-    def open_calls(self, session: str) -> dict[str, KnownCall]:
-        """The calls of a session that have begun and not ended, by id, oldest first."""
+    def calls(self, session: str, *states: str) -> dict[str, KnownCall]:
+        """The calls of a session that are in one of these states, by id, oldest first."""
         found = {name: KnownCall(*json.loads(row)) for name, row in self._items(session, "call")}
-        return {name: call for name, call in found.items() if call.state == "open"}
+        return {name: call for name, call in found.items() if call.state in states}
 
     def put_call(self, session: str, call_id: str, call: KnownCall) -> None:
         """Remembers a call as it is now."""

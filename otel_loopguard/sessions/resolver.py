@@ -113,6 +113,9 @@ class SessionResolver:
     def next_run(self, session: str | None, trace_id: int, span_id: int) -> None:
         """Starts a run on behalf of an adapter; see `SessionQueries.next_run`."""
         current = self._active.by_id.get(span_id)
+        if current is not None and current.top is not None:
+            # Its span may not say so: OpenInference's of a graph is a chain's.
+            current.top.runs = True
         found = None if session is None else self._sessions.find(session)
         found = found or self._sessions.of_trace(trace_id)
         if found is None:

@@ -497,8 +497,8 @@ class Session:
                 if key is not None:
                     # Refreshed, so that calls of a continuing loop are not forgotten.
                     firsts[key] = firsts.pop(key, spot)
-            while len(firsts) > _FIRSTS:
-                del firsts[next(iter(firsts))]
+                    if len(firsts) > _FIRSTS:
+                        del firsts[next(iter(firsts))]
         if not seen.fresh:
             state.policy.made_again(seen)
         if seen.effect is _WRITE and not seen.error:

@@ -108,7 +108,7 @@ def test_what_an_agent_does_and_hears(agent: Agent, _name: str, script: str) -> 
         if event == "steps":
             assert agent.steps() == int(said)
         elif event == "open":
-            assert ",".join(agent.state.open_calls("chat")) == said
+            assert ",".join(agent.state.calls("chat", "open")) == said
         elif event == "abort":
             assert agent.engine.ask({"op": "abort", "session": "chat", "reason": name})["ok"]
         elif event == "restart":
@@ -147,12 +147,33 @@ def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:
     """Reported by two hooks at once a refused one is one call; made again it ends the turn."""
     for number in (1, 2):
         agent.call(call_id=None)
-        assert (agent.steps(), list(agent.state.open_calls("chat"))) == (number, [])
+        assert (agent.steps(), list(agent.state.calls("chat", "open"))) == (number, [])
     denial = agent.get_denied(call_id=None)
     agent.at -= SECOND
     assert agent.call(call_id=None)[0] == denial
     assert agent.call(call_id=None)[0].reply is Reply.STOP
     assert agent.call(call_id=None)[0].reply is Reply.STOP
+
+
+def test_what_several_hooks_of_an_agent_report_without_ids_is_told_once(
+    agent: Agent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those of a user and of a project do: the second equal call is no third."""
+    handle = agent.engine.handle
+
+    def twice(event: HookEvent, at: int) -> HookAnswer:
+        first = handle(event, at)
+        again = handle(event, at + SECOND // 10)
+        assert again == NOTHING or again.reason == first.reason
+        return first
+
+    rungs: list[list[Reply]] = []
+    for ask in (handle, twice):
+        monkeypatch.setattr(agent.engine, "handle", ask)
+        told = [agent.call(call_id=None, session=str(ask)) for _ in range(6)]
+        rungs.append([one.reply for answers in told for one in answers if one is not None])
+    assert rungs[0] == rungs[1]
+    assert agent.steps(str(handle)) == agent.steps(str(twice))
 
 
 @pytest.mark.parametrize("name", AGENTS)

@@ -13,6 +13,7 @@ import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, control
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.dialects import RecordedSpan
+from otel_loopguard.integrations._adapter import Adapter
 from otel_loopguard.replay import SpanReplay
 from tests.agents import tool_call
 from tests.calls import EPOCH, SECOND, Run, call, handle_of
@@ -62,6 +63,11 @@ class App(Rig):
                 stack.enter_context(self.run(**{"gen_ai.invocation.is_nested": True}))
             elif name in KINDS:
                 stack.enter_context(self.run(name))
+            elif name == "an announced chain":
+                chain = {"openinference.span.kind": "CHAIN"}
+                tracer = self.provider.get_tracer("openinference.instrumentation.langchain")
+                stack.enter_context(tracer.start_as_current_span("LangGraph", attributes=chain))
+                Adapter("test").begin(None)
             else:
                 tracer = self.provider.get_tracer(name)
                 stack.enter_context(tracer.start_as_current_span("step"))
