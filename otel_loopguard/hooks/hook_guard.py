@@ -42,8 +42,8 @@ ones without ids are one, from several hooks."""
 _HEARD: Final = "heard"
 _HELD: Final = (Action.PAUSE, Action.ABORT)
 _WAYS_OUT: Final = {
-    "allow": "A person who sees a false alarm lets it through with: {}",
-    "resume": "A person lets it go on with: {}",
+    "allow": "If this is a false alarm, a person can allow it with: {}",
+    "resume": "A person can resume it with: {}",
 }
 """How to mention the command that ends a stop, by the policy or by a person."""
 
