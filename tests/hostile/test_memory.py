@@ -188,12 +188,12 @@ def test_tables_do_not_grow(make: Callable[[int], Fed]) -> None:
     assert sizes(guard) <= early * 1.05 + 4200
 
 
-def asking(number: int, said: str, tool: str = "read") -> RecordedSpan:
+def asking(number: int, said: str, tool: str = "read", about: str = "page") -> RecordedSpan:
     """A model that is given the result of its last call, and asks for the next one."""
     turn, chat = divmod(number, 30)
-    asked = {"type": "tool_call", "id": f"c{turn}", "name": tool, "arguments": {"page": turn}}
+    asked = {"type": "tool_call", "id": f"c{turn}", "name": tool, "arguments": {about: turn}}
     result = {"type": "tool_call_response", "id": f"c{turn - 1}", "response": said}
-    last = {**asked, "id": f"c{turn - 1}", "arguments": {"page": turn - 1}}
+    last = {**asked, "id": f"c{turn - 1}", "arguments": {about: turn - 1}}
     request = [{"role": "assistant", "parts": [last]}, {"role": "tool", "parts": [result]}]
     attributes = {
         "gen_ai.operation.name": "chat", "gen_ai.conversation.id": f"s{chat}",
@@ -207,6 +207,7 @@ TEXT = 20_000
 LONG: dict[str, Callable[[int, str], RecordedSpan]] = {
     "scopes": lambda number, text: span_of(number, scope=text, trace_id=1),
     "results in messages": asking,
+    "arguments in messages": lambda number, _: asking(number, "said", about="words " * 4000),
     "calls that a model asks for": lambda number, text: asking(number, "", text),
 }
 
