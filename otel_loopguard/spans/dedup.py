@@ -402,7 +402,12 @@ def compared(step: Step, long: str | None = _LONG) -> Step:
     """
     args = step.args
     values = args, step.outcome, step.error_text, step.text, step.tasks
-    if not any(is_long(value, _COMPARED_CHARS) for value in values):
+    # As `is_long`, without a call for each value.
+    if not any(
+        len(value) > _COMPARED_CHARS if type(value) is str else is_long(value, _COMPARED_CHARS)
+        for value in values
+        if value is not None
+    ):
         return step
     return replace(
         step, args=long if is_long(args, _COMPARED_CHARS) else args,
