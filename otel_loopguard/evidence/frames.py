@@ -220,7 +220,7 @@ def _lines(text: str, known: Mapping[str, object]) -> dict[str, tuple[str, ...]]
 def _fields(fields: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
     """The fields of a record that are a number, or one word with a digit in it."""
     few = islice(fields.items(), _FIELDS)
-    texts = ((name, _as_text(value)) for name, value in few)
+    texts = ((name, _as_text(value)) for name, value in few if _as_text(name))
     return {name: (text,) for name, text in texts if text and _VALUE.fullmatch(text)}
 
 

@@ -11,7 +11,7 @@ from otel_loopguard.core.evidence import Plan
 from otel_loopguard.core.milestones import Reached
 from otel_loopguard.core.task import read
 from otel_loopguard.evidence.model_text import look_of, speaker_of
-from otel_loopguard.evidence.normalize import NAMED, key_of, text_bytes
+from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 from otel_loopguard.plans import follow, validate
@@ -162,13 +162,15 @@ class PlanTracker:
     def __init__(self, settings: Settings, progress: Progress) -> None:
         self._limit = settings.tuning.plans.task_failures
         self._progress = progress
-        self._declared: tuple[object, ...] | None = None
+        self._declared: int | None = None
         self._failures: dict[str, int] = {}
 
     def extract(self, step: Step) -> None:
         """Takes one finished step."""
-        if step.tasks is not None and step.tasks != self._declared:
-            self._declare(step.tasks)
+        if step.tasks is not None:
+            plan = key_of(canonical(step.tasks))
+            if plan != self._declared:
+                self._declare(step.tasks, plan)
         board = self._progress.milestones
         if not board.changes or not board.follows or step.kind not in _RUNS:
             return
@@ -176,10 +178,10 @@ class PlanTracker:
         if name is not None and name in board.follows:
             self._finished(name, failed=step.error)
 
-    def _declare(self, plan: tuple[object, ...]) -> None:
+    def _declare(self, plan: tuple[object, ...], key: int) -> None:
         board = self._progress.milestones
         ours = self._declared is not None and bool(board.follows)
-        self._declared = plan
+        self._declared = key
         if board.by_person or (board.changes and not ours):
             return
         tasks, problems = read(plan)

@@ -10,6 +10,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.logger import warn_blind
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
+from otel_loopguard.spans.dedup import compared
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
 
 if TYPE_CHECKING:
@@ -184,7 +185,7 @@ class Untraced:
             return []
         calls = calls_on(span) if read is None else read.calls
         if first and not calls and not step.text:
-            self._mute.append(step)
+            self._mute.append(compared(step))
         if requested is None:
             if not calls and not (first and asks_for_tools(span)):
                 return []

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.dedup import contradict
+from otel_loopguard.spans.dedup import compared, contradict
 from otel_loopguard.spans.keys import as_handoff, hands_off
 from otel_loopguard.spans.messages import Answered, Message, Request, RequestedCall
 
@@ -150,8 +150,7 @@ class RequestedCalls:
                 steps += known.spans.values()
             else:
                 known.passed += 1
-        # Without their results, which may have megabytes.
-        counted = [replace(step, outcome=None, error_text=None) for step in steps]
+        counted = [compared(replace(step, outcome=None, error_text=None)) for step in steps]
         self.counted_calls = [*self.counted_calls, *counted][-_COUNTED:]
         return steps
 

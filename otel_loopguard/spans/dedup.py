@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import OrderedDict, deque
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, Protocol, cast
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.values import mapping, parsed
+from otel_loopguard.spans.values import is_long, mapping, parsed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -31,7 +31,9 @@ _LOOKED_AT: Final = 64
 _DEPTH: Final = 32
 """Spans above a call that may describe it: decorators and wrappers, not a whole recursion."""
 _COMPARED_CHARS: Final = 20_000
-"""Characters of arguments that are parsed to compare them (0.1 ms); longer ones agree."""
+"""Characters of arguments that are parsed to compare them (0.1 ms); longer ones agree, and no
+longer value is kept."""
+_LONG: Final = " " * (_COMPARED_CHARS + 1)
 _SECOND: Final = 1_000_000_000
 """How long a step waits for spans that may know more of it, and how long ago its twin may have
 ended, in nanoseconds. Instrumentations of one call end within milliseconds of each other, and a
@@ -133,7 +135,7 @@ class SpanDeduplicator:
                 or not (step.server or step.name is None or step.name in parent.view.name)
             )
         ):
-            self._recent.append(step)
+            self._recent.append(compared(step))
             self._begins(step)
             return (step,)
         return self._settle(span_id, step, inner, (span.end or 0) if now is None else now)
@@ -167,7 +169,7 @@ class SpanDeduplicator:
             inner = self._twin(step, reversed(self._recent))
         if inner is not None:
             self._note_side(step, inner)
-            absorb(inner, step)
+            absorb(inner, compared(step, None))
             return self._release(span_id)
         before = self._release(span_id)
         waits = self._may_know_more(step) if step.lacks else None
@@ -218,11 +220,12 @@ class SpanDeduplicator:
         return _begun_key(step) not in self._begun and known is (None if held else False)
 
     def _count(self, step: Step) -> Step:
-        self._recent.append(step)
+        kept = compared(step)
+        self._recent.append(kept)
         self._begins(step)
         parent = self._open.get(step.parent_id)
         if parent is not None and step.name is not None and step.name in parent.view.name:
-            self._inner[parent.view.span_id] = step
+            self._inner[parent.view.span_id] = kept
         return step
 
     def _held_twin(self, step: Step) -> _Held | None:
@@ -388,6 +391,28 @@ def absorb(step: Step, other: Step) -> None:
         step.name = step.name or other.name
     elif step.kind is Kind.MODEL:
         step.model = step.model or other.model
+
+
+def compared(step: Step, long: str | None = _LONG) -> Step:
+    """A step as later ones are compared with it: itself, or a copy without long values.
+
+    Args:
+        step: The step.
+        long: Stands for long arguments.
+    """
+    args = step.args
+    values = args, step.outcome, step.error_text, step.text, step.tasks
+    # As `is_long`, without a call for each value.
+    if not any(
+        len(value) > _COMPARED_CHARS if type(value) is str else is_long(value, _COMPARED_CHARS)
+        for value in values
+        if value is not None
+    ):
+        return step
+    return replace(
+        step, args=long if is_long(args, _COMPARED_CHARS) else args,
+        outcome=None, error_text=None, text=None, tasks=None, reading=None,
+    )  # fmt: skip
 
 
 def contradict(one: object, other: object) -> bool:

@@ -221,6 +221,8 @@ def _shorten(step: Step) -> None:
     step.scope = step.scope[:LONGEST_ID]
     if step.name is not None:
         step.name = step.name[:LONGEST_ID]
+    if step.model is not None:
+        step.model = step.model[:LONGEST_ID]
     if step.error_type is not None:
         step.error_type = step.error_type[:LONGEST_ID]
 

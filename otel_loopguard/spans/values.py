@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from sys import getsizeof
 from typing import Final, cast
 
 from otel_loopguard._util.bounded_json import loads
@@ -43,6 +44,7 @@ LONGEST_ID: Final = 1_000
 """Characters of the longest id: an address has some hundreds. A table keeps thousands of them."""
 SUSPECT: Final = frozenset('[<({_*#Rr"')
 """How text begins that may be hidden; other text need not be asked about."""
+_PLAIN: Final = frozenset((str, dict, list, tuple, int, float, bool, bytes))
 _ABSENT: Final = frozenset(("", "null", "None"))
 
 
@@ -93,6 +95,25 @@ def identifier(value: object) -> str | None:
         # Ids of 128 bits are written as numbers; longer ones are attacks on `str`.
         return str(value) if value.bit_length() <= 128 else None
     return None
+
+
+def is_long(value: object, most: int) -> bool:
+    """Whether a value has more characters than that, with all it holds, or is none of JSON."""
+    waiting = [value]
+    while waiting:
+        one = waiting.pop()
+        kind = type(one)
+        if kind not in _PLAIN:
+            return one is not None
+        most -= len(cast("str", one)) if kind is str else getsizeof(one)
+        if most < 0:
+            return True
+        if kind is dict:
+            named = cast("dict[object, object]", one)
+            waiting += [*named, *named.values()]
+        elif kind is list or kind is tuple:
+            waiting += cast("list[object]", one)
+    return False
 
 
 def parsed(value: object) -> object:

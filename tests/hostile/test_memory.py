@@ -188,12 +188,12 @@ def test_tables_do_not_grow(make: Callable[[int], Fed]) -> None:
     assert sizes(guard) <= early * 1.05 + 4200
 
 
-def asking(number: int, said: str, tool: str = "read") -> RecordedSpan:
+def asking(number: int, said: str, tool: str = "read", about: str = "page") -> RecordedSpan:
     """A model that is given the result of its last call, and asks for the next one."""
     turn, chat = divmod(number, 30)
-    asked = {"type": "tool_call", "id": f"c{turn}", "name": tool, "arguments": {"page": turn}}
+    asked = {"type": "tool_call", "id": f"c{turn}", "name": tool, "arguments": {about: turn}}
     result = {"type": "tool_call_response", "id": f"c{turn - 1}", "response": said}
-    last = {**asked, "id": f"c{turn - 1}", "arguments": {"page": turn - 1}}
+    last = {**asked, "id": f"c{turn - 1}", "arguments": {about: turn - 1}}
     request = [{"role": "assistant", "parts": [last]}, {"role": "tool", "parts": [result]}]
     attributes = {
         "gen_ai.operation.name": "chat", "gen_ai.conversation.id": f"s{chat}",
@@ -207,6 +207,7 @@ TEXT = 20_000
 LONG: dict[str, Callable[[int, str], RecordedSpan]] = {
     "scopes": lambda number, text: span_of(number, scope=text, trace_id=1),
     "results in messages": asking,
+    "arguments in messages": lambda number, _: asking(number, "said", about="words " * 4000),
     "calls that a model asks for": lambda number, text: asking(number, "", text),
 }
 
@@ -254,3 +255,52 @@ def test_a_session_keeps_no_long_text(make: Callable[[str], Step]) -> None:
     for number in range(12):
         guard.observe(make(f"{number:09} " + "words x " * 12_500), "s")
     assert max(map(len, texts(guard))) < 10_000
+
+
+def messages(role: str, part: dict[str, Any]) -> str:
+    return json.dumps([{"role": role, "parts": [part]}])
+
+
+CHAT, AGENT = ({"gen_ai.operation.name": name} for name in ("chat", "invoke_agent"))
+OPENINFERENCE = "openinference.span.kind"
+SAID: dict[str, Callable[[str], dict[str, Any]]] = {
+    "result": lambda text: {**TOOL, "gen_ai.tool.call.result": text},
+    "result in JSON": lambda text: {**TOOL, "gen_ai.tool.call.result": json.dumps([text])},
+    "name of a field": lambda text: {**TOOL, "gen_ai.tool.call.result": json.dumps({text: 1})},
+    "arguments": lambda text: {**TOOL, "gen_ai.tool.call.arguments": json.dumps({"q": text})},
+    "arguments as text": lambda text: {**TOOL, "gen_ai.tool.call.arguments": text},
+    "id of a call": lambda text: {**TOOL, "gen_ai.tool.call.id": text},
+    "name of a tool": lambda text: {**TOOL, "gen_ai.tool.name": text},
+    "name of an agent": lambda text: {**TOOL, "gen_ai.agent.name": text},
+    "name of a session": lambda text: {**TOOL, "gen_ai.conversation.id": text},
+    "type of an error": lambda text: {**TOOL, "error.type": text, "gen_ai.tool.call.result": "no"},
+    "name of a model": lambda text: {**CHAT, "gen_ai.request.model": text},
+    "answer of a model": lambda text: {
+        **CHAT, "gen_ai.output.messages": messages("assistant", {"type": "text", "content": text})
+    },
+    "run": lambda text: {
+        **AGENT, "gen_ai.input.messages": messages("user", {"type": "text", "content": text}),
+        "gen_ai.output.messages": messages("assistant", {"type": "text", "content": text}),
+    },
+    "input and output": lambda text: {
+        OPENINFERENCE: "AGENT", "input.value": text, "output.value": text
+    },
+    "plan": lambda text: {**TOOL, "loopguard.plan": json.dumps([{"id": "1", "content": text}])},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("make", SAID.values(), ids=SAID.keys())
+def test_of_ended_spans_no_long_text_is_kept(make: Callable[[str], dict[str, Any]]) -> None:
+    """Nor of their errors; of long arguments one text stands for all."""
+    guard = LoopGuard(clock="replay")
+    for number in range(12):
+        text = f"{number:09} " + "words x " * 12_500
+        said = {"exception.message": text, "exception.type": "ValueError"}
+        status = ("error", "ok")[number % 2]
+        made = span_of(
+            number, trace_id=1, attributes=make(text), events=[("exception", said)],
+            status=status, description=text,
+        )  # fmt: skip
+        guard.on_start(made)
+        guard.on_end(made)
+    assert max(map(len, texts(guard))) < 25_000

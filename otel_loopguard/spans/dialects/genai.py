@@ -90,7 +90,7 @@ def tool(span: SpanView) -> Step:
     if not isinstance(name, str) or not name:
         name = tool_in(span.name)
     step = begin(span, _TOOL, name)
-    step.call_id = call_id if isinstance(call_id, str) else identifier(call_id)
+    step.call_id = None if call_id is None else identifier(call_id)
     step.args, step.outcome = args, result
     # Reading events is dear, and where all is well and captured there is nothing in them.
     if args is None or result is None or span.status == "error" or get("error.type") is not None:
