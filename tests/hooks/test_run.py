@@ -109,7 +109,8 @@ def test_where_no_process_comes_up_it_judges_itself(home: Home) -> None:
 
 
 def test_mode_observe_answers_nothing_and_says_what_it_would_do(home: Home) -> None:
-    home.begin()
+    assert home.event("SessionStart", "--mode", "observe") == {}
+    home.up()
     rows: list[dict[str, Any]] = []
     while len(rows) < 2 and home.calls < 20:
         assert home.call("--mode", "observe") == ({}, {})
