@@ -621,7 +621,7 @@ class ToolCall:
             if span is None:
                 continue
             outcome = self._outcome
-            if outcome is None and isinstance(error, Exception) and span is self._span:
+            if outcome is None and isinstance(error, Exception):
                 # What the call answered; our spans do not say it, unless they carry content.
                 outcome = f"{type(error).__name__}: {_as_text(error)}"
                 if self._own and _has_content(span):

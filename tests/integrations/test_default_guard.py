@@ -78,7 +78,7 @@ def test_calls_reach_the_default_guard(seen: Seen) -> None:
     search(Adapter("test"))
     call = Adapter("test").tool_call("search", {}, session="a")
     with otel_loopguard.session("mine"), pytest.raises(KeyError), call:
-        raise KeyError
+        raise KeyError(1)
     (session, step), (named, failed) = seen()
     assert (session, named) == ("chat-1", "mine")
     assert (step.kind, step.name, step.agent) == (Kind.TOOL, "search", "looper")
@@ -86,6 +86,7 @@ def test_calls_reach_the_default_guard(seen: Seen) -> None:
     assert step.end is not None
     assert 0 < step.start <= step.end
     assert (failed.error, failed.error_type) == (True, "KeyError")
+    assert failed.outcome == "KeyError: 1"  # by which a failure is known again
 
 
 def test_answers_and_hand_offs_are_steps(seen: Seen) -> None:
