@@ -173,11 +173,11 @@ def test_the_hint_fits_what_hangs() -> None:
             rehearsal.advance(61)
             said = control.current().hint or ""
             assert said.startswith("'slow' has been running for 61.0 s")
-            assert "If it still runs, wait for it or cancel it" in said
+            assert "wait for it or cancel it" in said
             assert "repeat" not in said
         with watched.agent():
             rehearsal.advance(31)
-            assert (control.current().hint or "").endswith("or say what you wait for.")
+            assert (control.current().hint or "").endswith("or say what you are waiting for.")
 
 
 NAMED = {
