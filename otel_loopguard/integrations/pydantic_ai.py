@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry.trace import NoOpTracer
+from pydantic import ValidationError
+
 from otel_loopguard.integrations._adapter import Adapter, Answer, Limit, Options, require
 from otel_loopguard.integrations._runs import Round, folded, key_of
 
@@ -17,6 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Unpack
 
+    from otel_loopguard.integrations._adapter import ToolCall
 
 _capabilities: Any = require("pydantic_ai.capabilities", "pydantic-ai")
 _exceptions: Any = require("pydantic_ai.exceptions", "pydantic-ai")
@@ -74,18 +78,25 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
         self._adapter.after_model(cached, ctx.conversation_id)
         return response
 
+    async def wrap_tool_validate(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
+    ) -> Any:
+        """Writes the span of a call whose arguments are wrong, if the framework writes none."""
+        del tool_def
+        try:
+            return await handler(args)
+        except (_exceptions.ModelRetry, ValidationError):
+            if isinstance(ctx.tracer, NoOpTracer):
+                with self._call(ctx, call, args):
+                    raise
+            raise
+
     async def wrap_tool_execute(
         self, ctx: Any, *, call: Any, tool_def: Any, args: dict[str, Any], handler: Any
     ) -> Any:
         """Gate and refusal, around a call of a tool."""
         del tool_def
-        ours = self._adapter.tool_call(
-            call.tool_name,
-            args,
-            call_id=call.tool_call_id,
-            session=ctx.conversation_id,
-            agent=_agent(ctx),
-        )
+        ours = self._call(ctx, call, args)
         refusal = await ours.refusal_async()
         if refusal is not None:
             raise _exceptions.ToolFailed(refusal)
@@ -93,6 +104,15 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             outcome = await handler(args)
             ours.set_result(outcome)
             return outcome
+
+    def _call(self, ctx: Any, call: Any, args: object) -> ToolCall:
+        return self._adapter.tool_call(
+            call.tool_name,
+            args,
+            call_id=call.tool_call_id,
+            session=ctx.conversation_id,
+            agent=_agent(ctx),
+        )
 
 
 def _note(text: str) -> Any:

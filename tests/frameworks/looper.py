@@ -276,6 +276,13 @@ def failing(make: Make) -> object:
     return {"stopped": stop is not None, "parts": len(stop.parts) if stop else 0, "spans": spans}
 
 
+def wrong_arguments(make: Make) -> object:
+    """A model that gives arguments that the tool does not take is stopped too."""
+    looper = make(always(("search", {"wrong": "x"})))
+    stop = looper.ended()
+    return {"stopped": stop is not None, "few": len(looper.requests) < 20, "ran": len(looper.ran)}
+
+
 def limit(make: Make) -> object:
     """A gate has the limit that it was given: nobody resumed, and the results so far are there."""
     looper = make(paused("run-limit"), limit_s=0.05)
@@ -407,7 +414,7 @@ SHARED: dict[str, Callable[[Make], object]] = {
     case.__name__: case
     for case in (
         streamed, in_asyncio, two_runs, named, next_turn, hint, after_a_deny, refused, at_once,
-        history, a_tool_that_fails, failing, limit,
+        history, a_tool_that_fails, failing, wrong_arguments, limit,
     )
 }  # fmt: skip
 LIVE: dict[str, Callable[[Make], object]] = {

@@ -43,7 +43,7 @@ class Agent(Looper):
             name="looper",
             output_type=[str, DeferredToolRequests],
             capabilities=[] if plain else [LoopGuardCapability(**options)],
-            retries=5,
+            retries=30,
         )
         for tool in (self.search, self.fail, self.again, self.later):
             self.agent.tool_plain(tool)
