@@ -66,6 +66,7 @@ class Step:
         task: Id of the task of a plan that it is the work of, if its span names one.
         tasks: Plan that its span declares: tasks as maps.
         reading: What `evidence.prepare` found in arguments and outcome; never part of it.
+        lane: Which of several runs at the same time made it; 0 for one that has no other beside it.
         opened: When it was seen to begin, nanoseconds since the epoch by the guard's clock; 0 where
             its start was not seen. A span may be given any time of its own.
     """
@@ -99,6 +100,7 @@ class Step:
     task: str | None = None
     tasks: tuple[object, ...] | None = None
     reading: object = field(default=None, repr=False, compare=False)
+    lane: int = field(default=0, repr=False, compare=False)
     opened: int = field(default=0, repr=False, compare=False)
 
     @property

@@ -52,6 +52,15 @@ def agent_key(agent: str | None) -> int:
     return key_of(text_bytes(f"agent\0{agent[:NAMED]}")) if agent else 0
 
 
+def maker_of(step: Step) -> str:
+    """Name of the agent of a step, told apart from runs of the same name at the same time.
+
+    None of these knows what another was told, so that it repeats nothing of it.
+    """
+    name = (step.agent or "")[:NAMED]
+    return f"{step.lane}\0{name}"[:NAMED] if step.lane else name
+
+
 class Call(NamedTuple):
     """The identity of one call; its keys are None if its arguments were not captured."""
 
@@ -161,7 +170,7 @@ class Calls:
             arguments, raw = kept.decode("utf-8", "replace"), None
         if raw is None:
             raw = self._raw(arguments)
-        seed = seed_of((step.name or "")[:NAMED], (step.agent or "")[:NAMED])
+        seed = seed_of((step.name or "")[:NAMED], maker_of(step))
         exact = key_of(raw, seed)
         if not isinstance(arguments, dict):
             cut = normalize.is_cut_json(raw)

@@ -13,7 +13,7 @@ from otel_loopguard.core.error_kinds import text_signature
 from otel_loopguard.core.evidence import Effect, Evidence, Numbers, Waited
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
-from otel_loopguard.evidence.calls import Call, agent_key
+from otel_loopguard.evidence.calls import Call, agent_key, maker_of
 from otel_loopguard.evidence.effects import ToolName, tool_name
 from otel_loopguard.evidence.frames import Frame
 from otel_loopguard.evidence.model_text import Novelty
@@ -265,13 +265,13 @@ class ToolCallExtractor:
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
             self._pace.thought(step.end - step.start)
-        self._rounds.asked(agent_key(step.agent))
+        self._rounds.asked(agent_key(maker_of(step)))
         return None
 
     def evidence(self, step: Step) -> Evidence:
         """Evidence of one finished tool call; counts it."""
         progress = self._progress
-        tool, agent = (step.name or "")[:NAMED], agent_key(step.agent)
+        tool, agent = (step.name or "")[:NAMED], agent_key(maker_of(step))
         name = tool_name(tool)
         reading = prepare(step, self._settings.tuning.calls.value_chars)
         bare = self._frame.taken_off(step, reading, runs_code=name.runs_code)
@@ -479,7 +479,7 @@ class ToolCallExtractor:
         exact = self._calls.identify(
             step, prepare(step, self._settings.tuning.calls.value_chars), None
         ).exact
-        return self._rounds.add(step.start, step.end or 0, agent_key(step.agent), exact)
+        return self._rounds.add(step.start, step.end or 0, agent_key(maker_of(step)), exact)
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""

@@ -102,7 +102,12 @@ def queue_depth(setting: str, faults: InternalErrors) -> Depth | None:
     if not setting:
         return None
     if "://" in setting:
-        return _redis_queue(setting, faults)
+        try:
+            return _redis_queue(setting, faults)
+        except LoopGuardSettingsError:
+            raise
+        except ValueError:  # of `urlsplit` or redis, maybe with a part of the password
+            raise _unusable(setting, "its host, port or an option cannot be used") from None
     ask = imported("execution_queue", setting, _EXPECTED)
     return lambda: attempt(faults, "queue", _number, ask)
 
@@ -144,7 +149,7 @@ def _number(ask: Callable[[], object]) -> int:
 
 
 def _unusable(setting: str, why: str) -> LoopGuardSettingsError:
-    shown = setting.rpartition("@")[2]  # a password in a URL is not repeated
+    shown = setting.rpartition("@")[2].partition("?")[0]  # a password in a URL is not repeated
     return LoopGuardSettingsError(f"execution_queue (LOOPGUARD_EXECUTION_QUEUE) = {shown!r}: {why}")
 
 

@@ -329,6 +329,8 @@ class LoopGuard(SessionQueries):
             opened = ActiveSpan(view, parent, session, found.at)
             opened.described = found.described
             self._add(opened, None)
+            if found.described:
+                self._resolver.branches(opened)
 
     def _follow_all(self) -> None:
         """Starts following every deferred span, before open spans are inspected."""

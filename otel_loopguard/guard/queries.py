@@ -383,7 +383,9 @@ class SessionHandle:
             args = parsed(args)
         with guard._settled():
             opened = guard._opened(span_id)
-            return self._session.denies(tool, args, agent if opened is None else opened.agent)
+            if opened is None:
+                return self._session.denies(tool, args, agent)
+            return self._session.denies(tool, args, opened.agent, (opened.lane, opened.inner))
 
     def cycles(self) -> tuple[AgentCycle, ...]:
         """Returns the newest 32 agent cycles, oldest first."""

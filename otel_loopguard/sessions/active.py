@@ -299,6 +299,9 @@ class ActiveSpan:
         said: Codes of the limits that were reported.
         ticket: When to look at it next; None for never.
         unreadable: Whether reading it failed; it is not tried again.
+        lane: Which of the runs at the same time it is part of; see `Step.lane`.
+        inner: The same of what starts below it: another where it is one of several such runs.
+        calls: Of a topmost run: by their number, the calls below which something started.
         call: The call that an adapter was making when it started; None for none.
         captured: Arguments and result that an adapter knows, for the guard only; None for none.
     """
@@ -313,6 +316,8 @@ class ActiveSpan:
     entered: tuple[Session, ...] = ()
     said: set[str] | None = None
     ticket: Ticket | None = None
+    lane = inner = 0
+    calls: tuple[int, ...] = ()
     described = True
     ended = followed = heard = holds = runs = unreadable = False
 
@@ -336,6 +341,8 @@ class ActiveSpan:
         self.grace = at + min(at - since, _GRACE)
         if parent is not None:
             self.agent = parent.agent
+            if parent.inner:
+                self.lane = self.inner = parent.inner
             if (run := parent.run) is not None and not run.opened.ended:
                 self.run = run
             if (top := parent.top) is not None and not top.ended:
@@ -343,7 +350,7 @@ class ActiveSpan:
 
     def complete(self, step: Step) -> None:
         """Completes the step of the ended span with what the span itself lacks."""
-        step.opened = self.since
+        step.opened, step.lane = self.since, self.lane
         if step.agent is None and step.kind is Kind.TOOL:
             step.agent = self.agent
         if self.captured is None and self.call is None:

@@ -24,6 +24,8 @@ _SESSIONS: Final = 8
 """Sessions that one run is a turn of: sub-agents with conversations of their own."""
 _BESIDE: Final = 256
 """Open runs of one trace: a batch of agents has fewer, and each step looks at all."""
+_LANES: Final = 0xFFFF_FFFF
+"""Bits of a lane: those of a call within calls of other lanes would grow without end."""
 _TRACES: Final = 10_000
 """Traces with open runs, as many as there are sessions: those that never end go."""
 _PAUSE: Final = 5_000_000_000
@@ -89,6 +91,17 @@ class SessionResolver:
             opened.holds = holds_runs(view)
             self._root(opened, step)
 
+    def branches(self, opened: ActiveSpan) -> None:
+        """Tells what starts below a call apart from what is below other open calls of its run."""
+        top, by_id = opened.top, self._active.by_id
+        if top is None or top is opened:
+            return
+        at = next((at for at, one in enumerate(top.calls) if one not in by_id), len(top.calls))
+        if at < _BESIDE:
+            top.calls = (*top.calls[:at], opened.view.span_id, *top.calls[at + 1 :])
+            if at:
+                opened.inner = (opened.lane * _BESIDE + at) & _LANES
+
     def identify_late(self, opened: ActiveSpan, step: Step | None) -> bool:
         """Identifies a span again when its first child starts, as attributes may arrive late."""
         opened.described = True
@@ -152,7 +165,11 @@ class SessionResolver:
         """Starts a topmost run, or a span that may be one."""
         opened.top = opened
         view, session = opened.view, opened.session
-        self._tops[view.trace_id] = (*self._tops.get(view.trace_id, ()), opened)[-_BESIDE:]
+        beside = self._tops.get(view.trace_id, ())
+        if beside:
+            taken = {one.inner for one in beside if one.view.scope == view.scope}
+            opened.inner = next(lane for lane in range(_BESIDE + 1) if lane not in taken)
+        self._tops[view.trace_id] = (*beside, opened)[-_BESIDE:]
         named = None if step is None else step.session
         if session is None and named is not None:
             if view.parent_id is None:

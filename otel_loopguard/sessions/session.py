@@ -6,6 +6,7 @@ import weakref
 from copy import deepcopy
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
@@ -49,7 +50,7 @@ from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from otel_loopguard.core.report import Report
     from otel_loopguard.evidence import Extractor, Factory
@@ -104,7 +105,7 @@ class State:
         silence: Model calls after a deny and without a tool call since; None for none.
         contexts: Sizes of its contexts; None before the first is known.
         firsts: Trace and span that showed the newest calls, answers and errors first.
-        callers: The agent that called each tool last.
+        callers: The agent and lane that called each tool last.
     """
 
     __slots__ = (
@@ -125,7 +126,7 @@ class State:
         self.silence: Silence | None = None
         self.contexts: ContextSizes | None = None
         self.firsts: dict[int, _Spot] = {}
-        self.callers: dict[str, str | None] = {}
+        self.callers: dict[str, tuple[str | None, int]] = {}
 
 
 class Session:
@@ -273,9 +274,10 @@ class Session:
             name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
                 # A refused call belongs to the agent that made it before.
-                step.agent = callers.get(name, step.agent)
+                step.agent, lane = callers.get(name, (step.agent, 0))
+                step.lane = step.lane or lane
             elif len(callers) < _MOST or name in callers:
-                callers[name] = step.agent
+                callers[name] = step.agent, step.lane
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
@@ -288,16 +290,22 @@ class Session:
         extractors = self.state.extractors.get(step)
         return next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
 
-    def denies(self, tool: str, args: object, agent: str | None) -> bool:
-        """True if a call that is about to run belongs to a denied loop."""
+    def denies(
+        self, tool: str, args: object, agent: str | None, lanes: Iterable[int] | None = None
+    ) -> bool:
+        """True if a call that is about to run belongs to a denied loop.
+
+        Without lanes, as where no span is known, that of the tool's last call counts.
+        """
         state = self.state
         if state.policy.denies(receiver(tool, args)):
             return True
         if args is None:
             decision = self.flag.control.decision
             return decision is not None and decision.tool == tool
-        names = {agent, state.callers.get(tool[:NAMED], agent)}
-        calls = (Step(Kind.TOOL, tool, args=args, agent=name) for name in names)
+        caller, lane = state.callers.get(tool[:NAMED], (agent, 0))
+        makers = product({agent, caller}, {0, lane} if lanes is None else set(lanes))
+        calls = (Step(Kind.TOOL, tool, args=args, agent=name, lane=at) for name, at in makers)
         return any(self._denied_key(call) is not None for call in calls)
 
     def _denied_key(self, step: Step) -> int | None:

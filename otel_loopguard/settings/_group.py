@@ -71,7 +71,7 @@ def one_of(known: Collection[str], what: str) -> Callable[[Any], Any]:
     def check(given: Mapping[str, Any] | frozenset[str]) -> Mapping[str, Any] | frozenset[str]:
         unknown = sorted(set(given) - set(known))
         if unknown:
-            msg = f"unknown {what} {unknown[0]!r}, expected one of {', '.join(sorted(known))}"
+            msg = f"unknown {what} {unknown[0]!r:.100}, expected one of {', '.join(sorted(known))}"
             raise ValueError(msg)
         return given
 

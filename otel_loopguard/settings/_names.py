@@ -124,7 +124,10 @@ def warn_unknown(group: type[Group]) -> None:
 
 def explained(error: ValidationError, group: type[Group], files: Mapping[str, str]) -> str:
     """One phrase per wrong setting: file, name, variable, value (unless secret), expectation."""
-    secrets = {name: field.default is NO_SECRET for name, field in leaves(group)}
+    secrets = {
+        name: field.default is NO_SECRET or field.bounds.get("repr") is False
+        for name, field in leaves(group)
+    }
     phrases: list[str] = []
     for found in error.errors(include_url=False):
         path = [*map(str, found["loc"])]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, StrictBool
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, StrictBool
 
 __all__ = ["SecretStr", "StrictBool"]
 
@@ -17,16 +17,21 @@ def _split(value: object) -> object:
     return value
 
 
+def _at_most(most: float) -> AfterValidator:
+    """Cuts numbers that mean "never": no thread waits for 1e10 s, and no float holds 10**400."""
+    return AfterValidator(lambda number: number and min(number, most))
+
+
 Names = Annotated[frozenset[str], BeforeValidator(_split)]
 NamesInOrder = Annotated[tuple[str, ...], BeforeValidator(_split)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
-Amount = Annotated[float, Field(ge=0, allow_inf_nan=False)]
-Limit = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False), _at_most(1e9)]
+Amount = Annotated[float, Field(ge=0, allow_inf_nan=False), _at_most(1e9)]
+Limit = Annotated[int, Field(ge=0), _at_most(2**53)]
 Count = Annotated[float, Field(ge=2, le=1000)]
 Share = Annotated[float, Field(gt=0, le=1)]
 Action = Literal["allow", "hint", "ask", "pause", "abort"]
 Rounds = Annotated[int, Field(ge=0, le=1000)]
 Tasks = Annotated[int, Field(ge=1, le=10_000)]
 Percent = Annotated[float, Field(gt=0, le=100)]
-MaxCount = Annotated[int | None, Field(gt=0)]
-MaxAmount = Annotated[float | None, Field(gt=0, allow_inf_nan=False)]
+MaxCount = Annotated[int | None, Field(gt=0), _at_most(2**53)]
+MaxAmount = Annotated[float | None, Field(gt=0, allow_inf_nan=False), _at_most(1e9)]

@@ -77,7 +77,7 @@ def test_what_waits_for_a_failed_task_cannot_succeed(
         does(guard, key, "c")
         found = control.current()
     assert (found.action, [one.detector for one in said]) == ("pause", ["cannot_succeed"])
-    assert "the task 'a' failed, and 1 that wait for it cannot start" in (found.reason or "")
+    assert "the task 'a' failed, 1 that wait for it cannot start" in (found.reason or "")
     assert "1 are done (33.3 %)" in (found.reason or "")
 
 
@@ -95,7 +95,7 @@ def test_one_of_several_optional_sources_is_enough(guard: LoopGuard, said: list[
     (found,) = said
     assert found.detector == "cannot_succeed"
     assert found.message == (
-        "the task 'analyse' cannot start, as everything that it needs failed; no other is open; "
+        "the task 'analyse' cannot start because everything it needs failed, and no other is open; "
         "0 are done (0 %)"
     )
 

@@ -139,6 +139,37 @@ def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, around: str, 
                     control.check()
 
 
+@pytest.mark.parametrize("around", ["session, my.app", "session, genai"])
+def test_runs_at_the_same_time_repeat_nothing_of_each_other(app: App, around: str) -> None:
+    """As a batch of questions, and as sub-agents whose calls are open at the same time.
+
+    None knows what another was told; one that goes in circles is stopped, and refuses no other.
+    """
+    named = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "delegate"}
+    with app.within(around):
+        runs: list[trace.Span] = []
+        for part in range(8):
+            with ExitStack() as stack:
+                if "genai" in around:
+                    asked = {**named, "gen_ai.tool.call.arguments": f'{{"part": {part}}}'}
+                    above = app.tracer.start_span("execute_tool delegate", attributes=asked)
+                    stack.enter_context(trace.use_span(above))
+                run = app.tracer.start_span("invoke_agent looper", attributes=KINDS["genai"])
+                runs.append(run)
+        for run in runs:
+            with trace.use_span(run):
+                app.work()
+        assert app.said == []
+        with trace.use_span(runs[3]):
+            app.work(4)
+            assert app.said == ["hint", "deny"]
+            assert control.refused("search", {"q": "x"})
+        with trace.use_span(runs[5]):
+            assert not control.refused("search", {"q": "x"})
+        with trace.use_span(runs[3]), pytest.raises(LoopGuardAbort):
+            app.work(9)
+
+
 def test_a_held_escalation_outlives_the_turn() -> None:
     """Code may start a run: only an answer, its limit or a message of the user ends the pause."""
     app = App(max_action="pause")
