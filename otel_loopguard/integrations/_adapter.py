@@ -261,7 +261,7 @@ class Adapter:
         self._framework = framework
         self._scope = f"otel_loopguard.integrations.{framework}"
         self.is_instrumented = instrumented or partial(is_instrumented, framework)
-        self._spans = options.get("spans")
+        self.spans = options.get("spans")
         self._provider = options.get("tracer_provider")
         content = options.get("content")
         if content is None:
@@ -316,7 +316,7 @@ class Adapter:
             began: When it began, nanoseconds since the epoch.
         """
         current = trace.get_current_span().get_span_context()
-        if self._spans is False or current.is_valid or self.is_instrumented():
+        if self.spans is False or current.is_valid or self.is_instrumented():
             return None
         attributes = {_OPERATION: "invoke_agent"} | ({_AGENT: agent} if agent else {})
         span = trace.get_tracer(self._scope, __version__, self._provider).start_span(
@@ -458,8 +458,8 @@ class Adapter:
 
     def writes_span(self, call: ToolCall) -> bool:
         """True if the adapter writes the span of a call itself."""
-        if self._spans is not None:
-            return self._spans
+        if self.spans is not None:
+            return self.spans
         current = call.parent or trace.get_current_span()
         return not call.is_span(current) and not self.is_instrumented()
 
@@ -614,6 +614,13 @@ class ToolCall:
                 span.set_attribute("gen_ai.tool.call.result", _text(result) or "")
             if failed is not None:
                 _fail(span, "tool_error")
+
+    def unmade(self) -> None:
+        """Inside of the block: the framework refuses the call, and nothing else has its span."""
+        unseen = self._span is None and self._default_span is None
+        if unseen and self._adapter.spans is not False:
+            set_current_call(self._outer)
+            self._own, self._span = True, self._adapter.start_span(self)
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the call, with the exception that it ended in, if it did."""

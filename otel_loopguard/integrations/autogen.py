@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from opentelemetry import context as otel_context
+from pydantic import ValidationError
 
 from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
@@ -223,7 +224,10 @@ class _Workbench(_Around):
         # What stopped a call; raised there it would leave the agent waiting for ever.
         self.stop: LoopGuardStop | None = None
         self._captures = isinstance(inner, _tools.StaticWorkbench)
+        # What checks the arguments of each tool.
+        self._models: dict[str, Any] = {}
         for tool in getattr(inner, "_tools", ()) if self._captures else ():
+            self._models[tool.name] = tool.args_type()
             for method in ("run", "run_stream"):
                 if hasattr(tool, method):
                     # Inside of AutoGen's span of the call.
@@ -251,10 +255,22 @@ class _Workbench(_Around):
             said = await call.refusal_async()
         except LoopGuardStop as stop:
             self.stop, said = stop, str(stop)
+        said = said or self._wrong(call)
         if said is None:
             return call, None
         content = [_tools.TextResultContent(content=said)]
         return call, _tools.ToolResult(name=name, result=content, is_error=True)
+
+    def _wrong(self, call: ToolCall) -> str | None:
+        """What is wrong with the arguments of a call, which the tool does not run for then."""
+        try:
+            if call.tool in self._models:
+                self._models[call.tool].model_validate(call.args)
+        except ValidationError as error:
+            with call:
+                call.set_result(str(error), failed=str(error))
+            return str(error)
+        return None
 
 
 class _Streaming(_Workbench, _tools.StaticStreamWorkbench):

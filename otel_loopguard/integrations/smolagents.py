@@ -121,6 +121,13 @@ class _Guarded(GuardedAgent):
             if said is not None:
                 return said
             with call:
-                result = make()
+                try:
+                    result = make()
+                except (_agents.AgentToolCallError, _agents.AgentToolExecutionError) as error:
+                    # Of wrong arguments, and of a tool that is not there, others write no span.
+                    known = name in self._agent.tools or name in self._agent.managed_agents
+                    if isinstance(error, _agents.AgentToolCallError) or not known:
+                        call.unmade()
+                    raise
                 call.set_result(result)
                 return result
