@@ -186,7 +186,7 @@ def _may_be_item(found: Evidence, call: Call, name: ToolName) -> bool:
 _HARDLY_NEW: Final = 0.2
 """New share of a page up to which it is the one before it, with another advertisement, score or
 echo. In 747 healthy runs no tool gave two such pages in a row; at 0.35 five runs had five."""
-_SHOWN: Final = 4
+_SHOWN: Final = 2
 """Tools whose last answer is kept, 4,000 bytes each: an agent seldom searches in more by turns."""
 _NUMERIC: Final = 0.1
 """Share of digits from which a page is a table of numbers: those are its news."""
