@@ -10,7 +10,7 @@ import signal
 import socket
 import sys
 import threading
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -62,8 +62,8 @@ class ServerSettings:
 
     http: str = "127.0.0.1:4318"
     grpc: str = "127.0.0.1:4317"
-    forward: str = ""
-    headers: Mapping[str, str] | None = None
+    forward: str = field(default="", repr=False)
+    headers: Mapping[str, str] | None = field(default=None, repr=False)
     mode: Mode = "annotated"
     lateness_s: float = 0.2
     most_bytes: int = 16 * 1024 * 1024

@@ -204,6 +204,12 @@ def test_what_cannot_be_used_is_an_error_at_start(settings: dict[str, Any], why:
     assert "hunter2" not in str(raised.value)
 
 
+def test_settings_show_neither_the_address_nor_the_headers_of_the_next_hop() -> None:
+    """They hold passwords and tokens."""
+    settings = ServerSettings(forward="http://me:hunter2@x", headers={"authorization": "hunter2"})
+    assert "hunter2" not in repr(settings)
+
+
 @pytest.mark.parametrize("wrong", ["no key", "no certificate", "key", "certificate", "encrypted"])
 def test_a_certificate_that_cannot_be_used_is_an_error_at_start(tmp_path: Path, wrong: str) -> None:
     """The server neither listened nor ended; for a password it is not asked."""
