@@ -230,6 +230,8 @@ _NOVELTY_CHARS: Final = 2_000
 """Bytes of each end of an answer that are looked at for news: to hash them is what a call costs."""
 _MOST: Final = 64
 """Pieces of it that are remembered: of 2,500 that a sketch holds, forty answers."""
+_ALL: Final = 2 * _NOVELTY_CHARS + 2
+"""More pieces than an answer has."""
 _SHORTEST: Final = 3
 """Bytes of a piece: what is shorter is in every answer."""
 _ENDS: Final = b".,;:!?{}[]()|\"'<>=\t\r"
@@ -311,17 +313,30 @@ class Novelty:
         return max(part, share * says(len(said)))
 
 
-def _pieces(raw: bytes) -> Collection[bytes]:
+def ends_of(raw: bytes) -> bytes:
+    """The 4,000 bytes of an answer that are looked at for news."""
+    if len(raw) <= 2 * _NOVELTY_CHARS:
+        return raw
+    return raw[:_NOVELTY_CHARS] + b"\n" + raw[-_NOVELTY_CHARS:]
+
+
+def share_beside(outcome: bytes, before: bytes, arguments: bytes) -> float:
+    """The part of an outcome that is neither in the one before nor in the arguments, 0 to 1."""
+    # All pieces: in another order the ends have others.
+    known = {*_pieces(before, _ALL), *_pieces(arguments.replace(b"\\n", b"\n"))}
+    said = _pieces(outcome, _ALL)
+    return sum(len(piece) for piece in said if piece not in known) / max(sum(map(len, said)), 1)
+
+
+def _pieces(raw: bytes, most: int = _MOST) -> Collection[bytes]:
     """The pieces of a text, each once."""
     if not raw:
         return ()
-    if len(raw) > 2 * _NOVELTY_CHARS:
-        raw = raw[:_NOVELTY_CHARS] + b"\n" + raw[-_NOVELTY_CHARS:]
-    text = raw.translate(_PIECES)
-    if text.count(b"\n") < _MOST:
+    text = ends_of(raw).translate(_PIECES)
+    if text.count(b"\n") < most:
         parts = text.split(b"\n")
     else:
-        parts = text.split(b"\n", _MOST // 2)[:-1] + text.rsplit(b"\n", _MOST // 2)[1:]
+        parts = text.split(b"\n", most // 2)[:-1] + text.rsplit(b"\n", most // 2)[1:]
     # Most parts are empty: two marks beside each other, as JSON has them.
     pieces = [part for part in filter(None, map(bytes.strip, parts)) if len(part) >= _SHORTEST]
     # What is too short to have pieces is told apart as a whole.

@@ -16,7 +16,7 @@ from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key, maker_of
 from otel_loopguard.evidence.effects import ToolName, tool_name
 from otel_loopguard.evidence.frames import Frame
-from otel_loopguard.evidence.model_text import Novelty
+from otel_loopguard.evidence.model_text import Novelty, ends_of, share_beside
 from otel_loopguard.evidence.normalize import (
     AGENTS,
     CALLS,
@@ -186,18 +186,23 @@ def _may_be_item(found: Evidence, call: Call, name: ToolName) -> bool:
 _HARDLY_NEW: Final = 0.2
 """New share of a page up to which it is the one before it, with another advertisement, score or
 echo. In 747 healthy runs no tool gave two such pages in a row; at 0.35 five runs had five."""
+_SHOWN: Final = 2
+"""Tools whose last answer is kept, 4,000 bytes each: an agent seldom searches in more by turns."""
 _NUMERIC: Final = 0.1
 """Share of digits from which a page is a table of numbers: those are its news."""
 
 
-def _is_hardly_new(found: Evidence, outcome: Outcome, said: object) -> bool:
-    """True if another question was answered with known content.
+def _is_hardly_new(
+    found: Evidence, outcome: Outcome, said: object, arguments: bytes, before: bytes
+) -> bool:
+    """True if another question was given the answer before it.
 
     Records about different items are alike by nature, as are views of one file. A next page with
     nothing new but its number is the page before.
     """
     pages = found.place is not None
-    if found.novelty is None or found.novelty > (0.0 if pages else _HARDLY_NEW):
+    most = 0.0 if pages else _HARDLY_NEW
+    if found.novelty is None or found.novelty > most:
         return False
     if found.runs_code or found.own or not found.fresh:
         return False
@@ -206,7 +211,10 @@ def _is_hardly_new(found: Evidence, outcome: Outcome, said: object) -> bool:
     if not (pages or found.terms) and _is_record(said):
         return False
     raw = outcome.masked
-    return len(raw) - len(raw.translate(None, _DIGITS)) < _NUMERIC * len(raw)
+    if len(raw) - len(raw.translate(None, _DIGITS)) >= _NUMERIC * len(raw):
+        return False
+    # A search in a dozen documents finds known ones, and each time others.
+    return share_beside(raw, before, arguments) <= most
 
 
 NEWS: Final = 0.3
@@ -222,7 +230,7 @@ class ToolCallExtractor:
 
     __slots__ = (
         "_asked", "_before", "_calls", "_frame", "_habits", "_novelty", "_pace", "_paid",
-        "_progress", "_rounds", "_settings", "_tools", "_versions", "_viewer", "_writes",
+        "_progress", "_rounds", "_settings", "_shown", "_tools", "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -235,6 +243,8 @@ class ToolCallExtractor:
         # By tool, the arguments of its last call, the length of its longest answer, what was in the
         # last, and how many different calls in a row were answered by that.
         self._tools: dict[str, tuple[str, int, int | None, int]] = {}
+        # Of a few tools the last answer itself, as far as it is looked at.
+        self._shown: dict[str, bytes] = {}
         # Tools of which a journal has calls.
         self._before = frozenset[str]()
         self._novelty: dict[int, Novelty] = {}
@@ -327,7 +337,7 @@ class ToolCallExtractor:
         if not last and tool in self._before:
             found.item = found.item or _may_be_item(found, call, name)
         self._compare(found, step, call, outcome, name)
-        if shown is not None and _is_hardly_new(found, outcome, reading.said):
+        if self._is_as_before(found, outcome, reading.said, call.raw):
             found.content = shown
         keep(
             self._tools, tool,
@@ -454,6 +464,15 @@ class ToolCallExtractor:
             found.state = shown if found.file is None else call.change
         if not (writes or found.runs_code):
             found.terms = calls.terms_of(call.sample)
+
+    def _is_as_before(
+        self, found: Evidence, outcome: Outcome, said: object, arguments: bytes
+    ) -> bool:
+        """True if a question was given the answer before it; keeps this one for the next."""
+        before = self._shown.pop(found.tool, b"")
+        if not (found.own or found.runs_code) and outcome.size >= _BRIEF:
+            keep(self._shown, found.tool, ends_of(outcome.masked), _SHOWN)
+        return bool(before) and _is_hardly_new(found, outcome, said, arguments, before)
 
     def _count(self, found: Evidence) -> None:
         """Counts a call, and what it brought."""

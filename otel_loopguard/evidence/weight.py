@@ -108,7 +108,9 @@ def weigh(call: Evidence, since: Since) -> None:
         rested = _rested(pause, since.thought)
     heard = 0.0 if waits and not firm else 1.0 - patient * rested
     news = min(since.news, 1.0)
-    call.hint_weight = heard * (1.0 - _AMID * min(since.worth, 1.0))
+    # What follows what acts, and did not fail, may be what it did.
+    amid = _AMID if accused or call.effect is _READ else 1.0
+    call.hint_weight = heard * (1.0 - amid * min(since.worth, 1.0))
     call.stop_weight = haste * (1.0 - news * (0.5 if told else 1.0))
     call.stop_weight *= 1.0 - since.acted * (_ACTED_IN_VAIN if accused else _ACTED)
     if call.outcome is None:
