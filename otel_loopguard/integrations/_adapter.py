@@ -65,6 +65,7 @@ _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _OPERATION: Final = "gen_ai.operation.name"
 _TOOL: Final = "gen_ai.tool.name"
 _AGENT: Final = "gen_ai.agent.name"
+_CONVERSATION: Final = "gen_ai.conversation.id"
 _ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 _PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
 _INSTRUMENTORS: Final = {row.name: row.lines for row in read_table(__name__, "instrumentors.txt")}
@@ -601,6 +602,7 @@ class ToolCall:
         else:
             current = self.parent or trace.get_current_span()
             self._span = current if self.is_span(current) else None
+            self._name(self._span)
         return self
 
     def set_result(self, result: object, *, failed: str | None = None) -> None:
@@ -704,6 +706,7 @@ class ToolCall:
         if self.is_span(current):
             # What the framework writes as its result, if it writes results.
             tell_content(current, self.args, said)
+            self._name(current)
             own = None
         else:
             current = own = self._adapter.start_span(self)
@@ -713,6 +716,13 @@ class ToolCall:
         for span in (hidden, own):
             if span is not None:
                 span.end()
+
+    def _name(self, span: Span | None) -> None:
+        """Says on the framework's span of the call which conversation it is of, if it does not."""
+        if span is not None and self.session is not None and named_session() is None:
+            known = span.attributes if isinstance(span, ReadableSpan) else None
+            if _CONVERSATION not in (known or {}):
+                span.set_attribute(_CONVERSATION, self.session)
 
     def _add_part(self) -> bool:
         # The first call of a session makes its flag.

@@ -1,18 +1,21 @@
 """A Google ADK agent under its adapter; see tests/frameworks/scripted.py."""
 
 import asyncio
+import contextvars
 import itertools
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from google.adk.agents import LlmAgent, LoopAgent
 from google.adk.models import BaseLlm, LlmResponse
 from google.adk.runners import InMemoryRunner
+from google.adk.tools.agent_tool import AgentTool
 from google.genai import types
 from opentelemetry import trace
 
 from otel_loopguard.integrations.google_adk import LoopGuardPlugin
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, turns
 from tests.frameworks.scripted import Run
 
 warnings.simplefilter("ignore")
@@ -88,6 +91,23 @@ def workflow():
     return len(looper.ran)
 
 
+def beside():
+    """Runs at the same time below one span are sessions of their own, and each is stopped."""
+    loopers = [Agent(always(SEARCH)) for _ in range(3)]
+    with loopers[0].below(), ThreadPoolExecutor() as pool:
+        runs = [pool.submit(contextvars.copy_context().run, looper.run) for looper in loopers]
+    assert all(run.result() for run in runs)
+    return [len(looper.ran) for looper in loopers]
+
+
+def below():
+    """The loop of an agent that is a tool is stopped, in the session that ADK makes for it."""
+    inner = Agent(always(SEARCH))
+    outer = Agent(turns([("looper", {"request": "x"})]), tools=[AgentTool(inner.runner.agent)])
+    outer.run()
+    return len(inner.ran)
+
+
 def told_failures():
     """A loop whose tool answers with an error is a loop like any other; errors are no results."""
 
@@ -111,4 +131,4 @@ def raising():
         return [str(error), looper.errors() > 0, len(looper.plugin._adapter._calls)]
 
 
-run.main(Agent, ends, next_request, workflow, told_failures, raising)
+run.main(Agent, ends, next_request, workflow, beside, below, told_failures, raising)
