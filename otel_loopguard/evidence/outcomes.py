@@ -610,6 +610,16 @@ def is_empty(said: object) -> bool:
     return said == []
 
 
+def is_null(said: object) -> bool:
+    """True if the JSON value of an outcome is a record of nulls, of which one is no error."""
+    if not isinstance(said, dict):
+        return False
+    named = normalize.without_request_ids(cast("dict[str, object]", said))
+    return all(value is None for value in named.values()) and any(
+        not any(word in name.lower() for word in WORDS["failed"]) for name in named
+    )
+
+
 def rejects(outcome: Outcome) -> bool:
     """True if an outcome that tells rejects what was tried, in words near its start or end."""
     ends = [outcome.low[:_SENTENCE]]

@@ -403,8 +403,11 @@ class ToolCallExtractor:
         found.refused = refusal is not None
         found.rejects = rejects = tells and outcomes.rejects(outcome)
         found.empty = empty = outcome.size <= _RECORD and outcomes.is_empty(said)
-        found.nothing = (empty and (found.place is not None or name.has("searches"))) or (
-            tells and outcomes.says_nothing_found(outcome)
+        searches = name.has("searches")
+        found.nothing = (
+            (empty and (found.place is not None or searches))
+            or (searches and found.effect is _READ and outcomes.is_null(said))
+            or (tells and outcomes.says_nothing_found(outcome))
         )
         if not (error or makes):
             # What was sent or ordered and is queued is done: to look again would do it again.
