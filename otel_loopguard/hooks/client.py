@@ -223,7 +223,7 @@ def _is_stuck(folder: StateFolder) -> bool:
     """True if events have waited for a while without a process to read them."""
     oldest = min((name for name in os.listdir(folder.spool) if name[0] != "."), default="")
     began = oldest.partition("-")[0]
-    return began.isdigit() and abs(time.time_ns() - int(began)) > _STARTING_S * 1e9
+    return began.isdecimal() and abs(time.time_ns() - int(began)) > _STARTING_S * 1e9
 
 
 def _spool(folder: StateFolder, request: bytes) -> None:

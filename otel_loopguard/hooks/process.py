@@ -169,7 +169,7 @@ class RequestHandler:
                 request = _stored(path)
                 path.unlink()
                 if request:
-                    self.handle(request, int(when) if when.isdigit() else time.time_ns())
+                    self.handle(request, int(when) if when.isdecimal() else time.time_ns())
 
     def _call_spans(self) -> CallSpans | None:
         """The writer of spans; None if no endpoint is named, or a package is missing."""
