@@ -93,13 +93,15 @@ class SessionResolver:
 
     def branches(self, opened: ActiveSpan) -> None:
         """Tells what starts below a call apart from what is below other open calls of its run."""
-        top, by_id = opened.top, self._active.by_id
+        top, by_id, span_id = opened.top, self._active.by_id, opened.view.span_id
         if top is None or top is opened:
             return
         at = next((at for at, one in enumerate(top.calls) if one not in by_id), len(top.calls))
         if at < _BESIDE:
-            top.calls = (*top.calls[:at], opened.view.span_id, *top.calls[at + 1 :])
-            if at:
+            top.calls = (*top.calls[:at], span_id, *top.calls[at + 1 :])
+            # A call within a call is no other one, nor is the second span of the same call.
+            mine = {span_id, *(one.view.span_id for one in opened.above())}
+            if at and any(one in by_id and one not in mine for one in top.calls):
                 opened.inner = (opened.lane * _BESIDE + at) & _LANES
 
     def identify_late(self, opened: ActiveSpan, step: Step | None) -> bool:
