@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest as key_of
@@ -134,35 +135,74 @@ class ErrorRepeat(CountingDetector):
 
 
 _ERROR_RATE: Final = key_of(b"error_rate")
+_ROUNDS: Final = 10
+"""Rounds over which the share is taken: fewer are chance, and more come too late to help."""
+
+
+@dataclass(slots=True)
+class _Newest:
+    """The rounds of one agent: how many, which of them failed, and how many of the last in a row.
+
+    `failed` names, for each round that did, the tool that had a transient error; else it is empty.
+    """
+
+    failed: dict[int, str] = field(default_factory=dict[int, str])
+    rounds: int = 0
+    round: int = -1
+    row: int = 0
 
 
 class ErrorRate(BaseDetector):
-    """Do all of an agent's newest rounds fail, each in its own way?
+    """Do nearly all of an agent's newest rounds fail, each in its own way?
 
-    Counts: rounds in a row whose calls all failed.
-    Leaves alone: retries with a pause; items that do not exist; work on many items, some of which
-    fail.
+    Counts: rounds whose calls all failed: six in a row, or three quarters of ten.
+    Leaves alone: retries with a pause; a tool that works again; items that do not exist.
     Cannot see: failures that neither status nor answer tells.
     """
 
     name = "error_rate"
-    max_action = Action.HINT
-    __slots__ = ("_rows",)
+    max_action = Action.HINT  # tests of what has to fail look the same
+    __slots__ = ("_agents",)
 
     def reset(self) -> None:
-        # By agent: its last round, and how many in a row failed; 0 where a call of it did not.
-        self._rows: dict[int, tuple[int, int]] = {}
+        self._agents: dict[int, _Newest] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
         if evidence.waits or evidence.absent or (evidence.transient and evidence.rested):
             return None
-        last, row = self._rows.get(evidence.agent, (-1, 0))
-        row = row + (evidence.round != last) if evidence.failing else 0
-        keep(self._rows, evidence.agent, (evidence.round, row), 32)
-        streak = self._settings.tuning.calls.error_streak
-        if not evidence.failing or row < evidence.needs(streak):
+        newest = self._agents.get(evidence.agent)
+        if newest is None:
+            newest = _Newest()
+            keep(self._agents, evidence.agent, newest, 32)
+        failed, again = newest.failed, evidence.round == newest.round and newest.rounds > 0
+        if not again:
+            newest.rounds += 1
+            newest.round = evidence.round
+        if not evidence.failing:
+            newest.row = 0
+            if failed:
+                failed.pop(newest.rounds, None)
+                for number in [one for one, tool in failed.items() if tool == evidence.tool]:
+                    del failed[number]
             return None
-        return self.found("error_streak", row, evidence.shown(streak), _ERROR_RATE)
+        if again and newest.rounds not in failed:
+            return None
+        newest.row += not again
+        failed[newest.rounds] = evidence.tool if evidence.error_class is TRANSIENT else ""
+        if len(failed) > _ROUNDS:
+            del failed[next(iter(failed))]
+        return self._judge(evidence, newest)
+
+    def _judge(self, evidence: Evidence, newest: _Newest) -> Detection | None:
+        tuning = self._settings.tuning.calls
+        failed = sum(number > newest.rounds - _ROUNDS for number in newest.failed)
+        if newest.row >= evidence.needs(tuning.error_streak):
+            threshold = evidence.shown(tuning.error_streak)
+            return self.found("error_streak", newest.row, threshold, _ERROR_RATE)
+        threshold = tuning.error_rate * _ROUNDS
+        if newest.rounds < _ROUNDS or failed < threshold * max(evidence.ease, 1.0):
+            return None
+        return self.found("error_rate", failed, threshold, _ERROR_RATE, rounds=_ROUNDS)
 
 
 _LONG: Final = 40

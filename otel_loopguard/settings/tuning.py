@@ -35,6 +35,8 @@ class CallsTuning(Group):
 
     cycle_max_period: int = value(16, ge=2, le=64)
     """Longest cycle looked for, in calls."""
+    error_rate: Share = 0.75
+    """Share of failed calls in ten rounds that is too much."""
     error_streak: int = value(6, ge=2, le=1000)
     """Failed rounds or model calls in a row."""
     nothing_threshold: Count = 4.0
