@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard.core.error_kinds import look, names_call_error, text_class, text_signature
 from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.evidence.normalize import (
-    SHORT_ID,
     key_of,
     masked_numbers,
     masked_outcome,
+    replace_short_ids,
     text_bytes,
 )
 from otel_loopguard.evidence.vocabulary import pattern_of
@@ -118,7 +118,7 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
         return None
     above, said, below = text.rpartition(line.decode("utf-8", "replace"))
     below = below if said else ""
-    headline, rest = (SHORT_ID.sub(b"#", masked_outcome(one)) for one in (line, text_bytes(below)))
+    headline, rest = (replace_short_ids(masked_outcome(one)) for one in (line, text_bytes(below)))
     raw = [_SESSION_LINE.sub(rb"\1#", headline), _COUNTS.sub(b"#", rest)]
     if "--> " in text:
         # Of one error in many places the compiler names the place in the line below, and sums up
@@ -147,7 +147,7 @@ def error_shape(line: bytes, arguments: bytes = b"") -> int:
     file: 'b.txt'" are the same error.
     """
     unquoted = _without_quotes(line, arguments[:_ARGUMENTS])
-    return key_of(masked_numbers(SHORT_ID.sub(b"#", unquoted)))
+    return key_of(masked_numbers(replace_short_ids(unquoted)))
 
 
 def _without_quotes(line: bytes, arguments: bytes) -> bytes:

@@ -320,7 +320,7 @@ _TIME_SIGN: Final = re.compile(r"0(?:0{9}|:00| ?[smunh])")
 _IDS: Final = re.compile(
     rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|(?:0x)?[0-9a-fA-F]{16,}"
 )
-SHORT_ID: Final = re.compile(rb"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,15}\b")
+_SHORT_ID: Final = re.compile(rb"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,15}\b")
 """A shorter id than those of `_IDS`, of a commit, a container, a request: git shortens to seven. It
 may be the news of an answer: failures are compared without it, and what is equal but for digits."""
 _POINTER: Final = re.compile(rb"0x[0-9a-fA-F]{6,}")
@@ -341,6 +341,14 @@ VOLATILE: Final = "|".join(
 )
 """Found in every text in which a mask replaces anything."""
 _may_be_volatile: Final = prefilter(VOLATILE, of_bytes=True)
+_may_hold_short_id: Final = prefilter(outline(_SHORT_ID.pattern), of_bytes=True, any_case=False)
+
+
+def replace_short_ids(raw: bytes, by: bytes | Callable[[re.Match[bytes]], bytes] = b"#") -> bytes:
+    """Replaces ids of 7 to 15 hexadecimal digits, which mark a commit or a request."""
+    return _SHORT_ID.sub(by, raw) if _may_hold_short_id(raw.decode("latin-1")) else raw
+
+
 _NUMBERS: Final = re.compile(rb"\d+")
 
 _MARKS: Final = re.compile(pattern_of("marks"))

@@ -22,8 +22,8 @@ from otel_loopguard.evidence.normalize import (
     CALLS,
     HOUR,
     NAMED,
-    SHORT_ID,
     key_of,
+    replace_short_ids,
     text_bytes,
 )
 from otel_loopguard.evidence.outcomes import prepare
@@ -455,7 +455,7 @@ class ToolCallExtractor:
             and errors.says_absent(step)
         )
         if not found.fresh:
-            said = SHORT_ID.sub(_as_number, outcome.masked)
+            said = replace_short_ids(outcome.masked, _as_number)
             rest = said.translate(None, _DIGITS)
             amounts = islice(_AMOUNT.finditer(said), _AMOUNTS)
             numbers = tuple(float(one[0]) for one in amounts)
