@@ -22,12 +22,12 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
 from otel_loopguard._util.bounded_json import oversized
+from otel_loopguard._util.errors import place_of
 from otel_loopguard.engine import DecisionRecord, Settings, answer_people
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.hooks.agents import AGENTS
@@ -290,10 +290,9 @@ class _Log:
 
     def fault(self, error: BaseException) -> None:
         """Logs an error, without the content that was read."""
-        at = extract_tb(error.__traceback__)[-1:]
-        place = "".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in at)
         text = str(error)[:300] if isinstance(error, (LoopGuardError, OSError)) else ""
-        self._write({"fault": type(error).__name__, "at": place, "message": text})
+        at = place_of(error, 1)
+        self._write({"fault": type(error).__name__, "at": at, "message": text})
 
     def _write(self, row: dict[str, object]) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
