@@ -33,7 +33,7 @@ _Found = TypeVar("_Found")
 
 def keep_faults() -> None:
     """Leaves decisions, which are printed, out of standard error; faults stay."""
-    logging.getLogger("otel_loopguard").addFilter(has_exception)
+    logging.getLogger("otel_loopguard").addFilter(is_fault)
 
 
 def open_streams() -> None:
@@ -60,9 +60,9 @@ def drop_output() -> None:
         os.dup2(nowhere.fileno(), sys.stdout.fileno())
 
 
-def has_exception(record: logging.LogRecord) -> bool:
+def is_fault(record: logging.LogRecord) -> bool:
     """True for the record of a fault."""
-    return record.exc_info is not None
+    return hasattr(record, "fault")
 
 
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)

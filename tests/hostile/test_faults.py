@@ -17,6 +17,7 @@ from otel_loopguard import (
     semconv,
     turn,
 )
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard._util.logger import forget_warnings, logger
 from otel_loopguard.core import Action, Evidence, Kind, Step
@@ -327,3 +328,18 @@ def test_a_guard_that_is_being_made_hears_of_no_flag(monkeypatch: pytest.MonkeyP
     guard = LoopGuard(Settings())
     assert flag(other, run).control.action is Action.PAUSE
     assert guard.faults.counts == {}
+
+
+def test_of_an_exception_its_type_and_place_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither its message nor its cause, which may have content; what nothing raised is ours.
+
+    A record has no exception either, as other handlers would print and export it.
+    """
+    faults, hidden = InternalErrors(), "hunter2"
+    with swallow(faults, "store"):
+        raise ValueError(hidden) from KeyError(hidden)
+    faults.note("judge", TimeoutError("no answer within 3 s"))
+    raised, ours = caplog.messages
+    assert "store:ValueError failed and was skipped: hostile/test_faults.py:" in raised
+    assert ours.endswith("judge:TimeoutError failed and was skipped: no answer within 3 s")
+    assert [record for record in caplog.records if hidden in repr(vars(record))] == []

@@ -296,6 +296,16 @@ def test_every_hundred_entries_are_written(steps: int) -> None:
     assert sum(journals.batches) == len(journals.store.journal("run")) == steps
 
 
+def test_a_guard_keeps_journals_after_its_shutdown() -> None:
+    """As where it watches two providers and one of them is shut down."""
+    journals = JournalsInMemory()
+    one = guard(journals)
+    one.shutdown()
+    one.observe(new(0), "run")
+    until(lambda: journals.reads and journals.batches)
+    one.shutdown()
+
+
 def test_no_memory_grows_where_the_thread_does_not_come_to_write() -> None:
     """Then who makes the steps hands them on, ten times as many at once."""
     journals = JournalsInMemory()
