@@ -502,13 +502,13 @@ def allow(
 def answer(  # noqa: PLR0913, PLR0917  # they are options
     escalation: Annotated[str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")],
     said: Annotated[
-        str, typer.Argument(metavar="ANSWER", help="continue, abort, modify-plan or skip-task.")
+        str, typer.Argument(metavar="ANSWER", help="continue, abort, modify_plan or skip_task.")
     ],
     guidance: Guidance = None,
     plan: Annotated[
         str | None,
         typer.Option(
-            "--plan", metavar="FILE", help="With modify-plan: JSON list of the new tasks, or -."
+            "--plan", metavar="FILE", help="With modify_plan: JSON list of the new tasks, or -."
         ),
     ] = None,
     limit: Annotated[

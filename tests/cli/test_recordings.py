@@ -16,7 +16,7 @@ from otel_loopguard.cli.evaluate import Judgement, score
 from otel_loopguard.core.report import Report
 from otel_loopguard.replay import workers
 from tests.browser import browser, needs_chromium
-from tests.cli.conftest import KEY, line, tried
+from tests.cli.conftest import KEY, line, spans, tried
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
 from tests.tables import rows
@@ -66,6 +66,17 @@ def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str)
     assert result.exit_code == 2
     assert f"{path}: repeat_threshold" in result.stderr
     assert command(name, runs, "--settings", "no-such-file").exit_code == 2
+
+
+def test_what_a_limit_counts_is_not_rounded_away(command: Any, tmp_path: Path) -> None:
+    """Money is told in fractions of a dollar."""
+    path = tmp_path / "spans.jsonl"
+    used = {"gen_ai.operation.name": "chat", "llm.cost.total": "0.0123"}
+    path.write_text(spans(1, **used))
+    settings = tmp_path / "settings.toml"
+    settings.write_text("budget_cost = 0.01\n")
+    said = command("replay", path, "--settings", settings).stdout
+    assert "abort at step 1 (cost_limit, count 0.0123)" in said
 
 
 def test_eval_with_workers(objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
