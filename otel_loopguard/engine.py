@@ -231,6 +231,6 @@ def shared_store(settings: Settings) -> RedisStore:
 
 def append_script() -> str:
     """Returns the Lua of `RedisStore.append`, to stand in a larger script."""
-    from otel_loopguard.stores.redis_connection import APPEND  # noqa: PLC0415  # an extra
+    from otel_loopguard.stores.redis import SCRIPTS  # noqa: PLC0415  # an extra
 
-    return APPEND
+    return SCRIPTS["append"]

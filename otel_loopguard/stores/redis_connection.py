@@ -10,8 +10,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from math import inf
-from pkgutil import get_data
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 import redis
@@ -116,16 +115,6 @@ def _wrong(url: str, why: str) -> LoopGuardSettingsError:
     msg = f"store_url (LOOPGUARD_STORE_URL) = {_shown(url)!r}: {why}"
     return LoopGuardSettingsError(msg)
 
-
-def _script(name: str) -> str:
-    """A script of Lua beside this module, which says what it takes; also in an archive."""
-    return cast("bytes", get_data(__name__, f"lua/{name}.lua")).decode()
-
-
-ADD_RECORDS: Final = _script("add_records")
-APPEND: Final = _script("append")
-PUT: Final = _script("put")
-CLAIM: Final = _script("claim")
 
 # redis-py is only partly typed.
 _redis: Final[Any] = redis
