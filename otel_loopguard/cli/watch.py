@@ -96,6 +96,9 @@ _ENDING: Final = tuple(
 
 
 def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
+    if not settings.enabled:
+        msg = "nothing would be judged: enabled (LOOPGUARD_ENABLED) is false"
+        raise LoopGuardSettingsError(msg)
     if may_stop and not psutil.LINUX:
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
         raise LoopGuardSettingsError(msg)

@@ -224,7 +224,7 @@ def endpoint(
                 encoding = headers.get("content-encoding", "").lower()
                 data = await aside(len(body), otlp.decompressed, body, encoding, most_bytes)
                 hold(len(data) - len(body))
-                media = headers.get("content-type", "")
+                media = otlp.media_of(headers.get("content-type", ""))
                 message = await aside(len(data), otlp.decode, signal.request, data, media)
                 response = await receiver.take(signal, message, request.state.tenant, len(data))
         except ClientDisconnect:
@@ -298,7 +298,7 @@ async def _read(request: Request, most_bytes: int, hold: Callable[[int], object]
 
 
 def _media(request: Request) -> str:
-    is_json = request.headers.get("content-type", "").startswith(otlp.JSON)
+    is_json = otlp.media_of(request.headers.get("content-type", "")) == otlp.JSON
     return otlp.JSON if is_json else otlp.PROTOBUF
 
 

@@ -214,7 +214,7 @@ class Settings(Group):
 
     # The guard as a whole.
     enabled: bool = True
-    """Whether the guard runs at all; if not, spans pass untouched."""
+    """Whether live runs are guarded; if not, spans pass untouched. Recordings are judged anyway."""
     mode: Literal["guard", "shadow"] = "guard"
     """`guard` decides and sets the flag; `shadow` decides and annotates, never sets it, and refuses
     no call."""
