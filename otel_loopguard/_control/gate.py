@@ -429,7 +429,7 @@ def refused(tool: str, args: object = None) -> Control | None:
     ::
 
         if refusal := control.refused("search", args):
-            return refusal.hint or refusal.reason
+            return str(refusal)
 
     Args:
         tool: Name of the tool.
@@ -447,6 +447,7 @@ def refused(tool: str, args: object = None) -> Control | None:
         msg = f"tool: {expected('the name of one', tool, 'control.refused(tool, args)')}"
         raise TypeError(msg)
     found = context.asked_session()
+    context.questions.count_call()
     by_flag = (flag_refuses(found, tool, variant) for variant in spellings(args))
     return next(filter(None, by_flag), None) or objected(found, tool, args)
 

@@ -281,7 +281,7 @@ class HookGuard:
             and found is not None
             and found.denies(step.name or "", step.args, agent=step.agent)
         ):
-            said = denial.hint or denial.reason or "refused"
+            said = str(denial)
             return HookAnswer(Reply.DENY, self._with_way_out(said, "allow", event.session))
         if control.action is Action.ASK and control.decision is not None:
             return self._question(event, step, control.decision)
