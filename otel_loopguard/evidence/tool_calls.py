@@ -523,7 +523,7 @@ class ToolCallExtractor:
 
     def _open_epoch(self, found: Evidence, call: Call) -> None:
         """Opens an epoch for a change that was not made before with the same outcome."""
-        if found.failing and not effects.is_compound(call.arguments):
+        if found.failing and not (found.runs_code and effects.is_compound(call.arguments)):
             return
         # What was changed in another turn of the user is another change.
         change = hash((call.change, found.outcome, self._progress.turn))
