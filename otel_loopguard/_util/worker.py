@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 import threading
 import time
 import weakref
@@ -262,6 +263,31 @@ class BackgroundWorker(Generic[_Item]):
         finally:
             self._delivering = False
         return 0
+
+
+_FIRST_PAUSE_S: Final = 0.05
+"""A dropped connection is usually back at once."""
+_DOUBLED: Final = 16  # times: 50 ms are an hour then
+_SPREAD: Final = random.SystemRandom()
+"""Processes do not all come back at once. The state of `random` is the application's."""
+
+
+class Pauses:
+    """Pauses between attempts, doubled up to `most_s`, and spread over time.
+
+    Attributes:
+        failures: Failures since the last success; set it to 0 with each.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self.failures = 0
+
+    def next_s(self) -> float:
+        """Seconds from a failure to the next attempt."""
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(self.failures, _DOUBLED), self._most_s)
+        self.failures += 1
+        return pause_s * _SPREAD.uniform(0.5, 1)
 
 
 # An address that is down for minutes is tried once a minute: it is back for a minute at most

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
@@ -23,7 +22,7 @@ from redis.sentinel import Sentinel
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.locks import reset_after_fork
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import LoopGuardSettingsError, StoreError
 
 _URL: Final = re.compile(
@@ -313,10 +312,6 @@ def _reason(error: Exception) -> _Reason:
 _WAIT_S: Final = 1.0
 # A connection that a firewall dropped says nothing: it is noticed after twice as long.
 _SILENT_S: Final = 5.0
-# As of the writer.
-_FIRST_PAUSE_S: Final = 0.05
-_SPREAD: Final = random.SystemRandom()
-"""Spreads processes over time; the state of `random` is the application's."""
 
 
 class RedisSubscription:
@@ -335,11 +330,11 @@ class RedisSubscription:
         self._take = take
         self._joined = joined
         self._most_pause_s = most_pause_s
+        self._pauses = Pauses(most_pause_s)
         self._client: Any = None
         self._pubsub: Any = None
         self._joined_at = inf
         self._pinged = self._received = 0.0
-        self._failures = 0
         self._closed = False
         self._thread = BackgroundThread("listening", self._turn, InternalErrors(), idle_s=0)
         self._thread.wake()
@@ -360,13 +355,11 @@ class RedisSubscription:
         except StoreError as error:
             self._leave()
             if time.monotonic() - self._joined_at > self._most_pause_s:
-                self._failures = 0
+                self._pauses.failures = 0
             self._joined_at = inf
-            self._failures += 1
-            if self._failures == 1:
+            if not self._pauses.failures:
                 logger.warning("other processes are not heard while the store fails: %s", error)
-            pause_s = min(_FIRST_PAUSE_S * 2 ** min(self._failures, 16), self._most_pause_s)
-            return pause_s * _SPREAD.uniform(0.5, 1)
+            return self._pauses.next_s()
         return 0
 
     def _listen(self) -> None:

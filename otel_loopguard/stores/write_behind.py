@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import Log, LogOnce, logger
-from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
@@ -27,12 +26,8 @@ State = Literal["healthy", "slow", "down", "full", "read_only"]
 _LOG_AGAIN_S: Final = 60
 # A process that stores nothing for so long has no thread for it; to start one costs little.
 _IDLE_S: Final = 10
-# A dropped connection is usually back at once; the pauses double from there.
-_FIRST_PAUSE_S: Final = 0.05
 # Between two looks of `flush`: what it waits for takes a millisecond at best.
 _NAP_S: Final = 0.01
-_SPREAD: Final = random.SystemRandom()
-"""Spreads processes over time; the state of `random` is the application's."""
 _BROKEN: Final = StoreError("the code of the store failed", "refused")
 
 _Found = TypeVar("_Found")
@@ -138,7 +133,7 @@ class Writer:
         self._writes: deque[Write] = deque()
         self._asks: deque[Ask] = deque()
         self._batch: list[Write] = []
-        self._pause_s = _FIRST_PAUSE_S
+        self._pauses = Pauses(self._tuning.retry_s)
         # By the monotonic clock: when the gathered writes are taken (inf: there are none), when the
         # batch is tried again, and when a store in trouble is asked how it is.
         self._due, self._retry_at, self._ping_at = inf, 0.0, 0.0
@@ -311,10 +306,9 @@ class Writer:
         while batch:
             if not self._store(batch[0], batch):
                 if batch is self._batch:
-                    self._retry_at = time.monotonic() + self._pause_s * _SPREAD.uniform(0.5, 1)
-                    self._pause_s = min(2 * self._pause_s, self._tuning.retry_s)
+                    self._retry_at = time.monotonic() + self._pauses.next_s()
                 return 0
-            self._pause_s = _FIRST_PAUSE_S
+            self._pauses.failures = 0
             del batch[:1]
         return 0
 
