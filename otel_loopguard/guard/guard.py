@@ -329,7 +329,7 @@ class LoopGuard(SessionQueries):
             opened = ActiveSpan(view, parent, session, found.at)
             opened.described = found.described
             self._add(opened, None)
-            if found.described:
+            if found.is_call:
                 self._resolver.branches(opened)
 
     def _follow_all(self) -> None:

@@ -380,12 +380,14 @@ class Deferred:
     Attributes:
         span: The span.
         at: When it was shown, nanoseconds since the epoch.
+        is_call: Whether its start said that it is a call.
         described: Whether it said what it is, or was looked at again when a span started below it.
         above: The nearest above it that is followed.
     """
 
     span: ReadableSpan
     at: int
+    is_call: bool
     described: bool
     above: ActiveSpan | None = None
 
