@@ -355,17 +355,22 @@ MarkName = Literal["TURN", "CLEARED", "LOWERED", "RESTORED"]
 
 
 class Known:
-    """Knowledge from earlier entries about the calls that follow."""
+    """Knowledge from earlier entries about the calls that follow.
 
-    __slots__ = ("_last", "habits", "pace")
+    Attributes:
+        turn: The number of the user's turn.
+    """
+
+    __slots__ = ("_last", "habits", "pace", "turn")
 
     def __init__(self) -> None:
         self.pace, self.habits = Pace(), RepeatBaseline()
+        self.turn = 0
         self._last: dict[str, int | None] = {}
 
     def note(self, seen: Evidence, took: int) -> Since:
         """Notes a call, and says what was between it and the same call before."""
-        return self.pace.add(seen, max(seen.time - took, 0) if took else 0)
+        return self.pace.add(seen, max(seen.time - took, 0) if took else 0, turn=self.turn)
 
     def add(self, seen: Evidence, took: int) -> None:
         """Adds a call of the past."""
@@ -461,6 +466,8 @@ class JournalBuffer:
 
     def mark(self, name: MarkName, moment: int = 0) -> None:
         """Writes down what happened between two steps; now, where their clock does not say when."""
+        if self.known is not None:
+            self.known.turn += name == "TURN"
         self._add(self._codec.mark(Mark[name]), moment or max(clock(), self._moment))
 
     def covered(self, found: Sequence[Detection]) -> list[Detection]:
@@ -608,6 +615,7 @@ class JournalReplay:
         if mark is Mark.CLEARED or self.policy.ended or stopped:
             self.policy.start_over()
         self.standing = None
+        self.known.turn += mark is Mark.TURN
         self.detectors.user_turn()
         self.policy.user_turn()
 
