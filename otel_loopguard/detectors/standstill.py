@@ -74,10 +74,10 @@ class Stagnation(CountingDetector):
         before, was, equal, since = last.mark if last else ("", exact, True, evidence.epoch)
         varied = was != exact
         equal = equal and not varied
-        telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
-        weight = 1.0 if telling else _weight(evidence, before)
-        if not reads:
-            weight *= _UNKNOWN * says(evidence.outcome_size)
+        weight = _weight(evidence, before, reads=reads)
+        if last is not None and last.times == 1 and evidence.item:
+            # Only with the second item it is known that the first was one.
+            last.count = min(last.count, weight)
         # Where nobody knows that it only reads, another id may be that of another thing.
         if last is not None and not (evidence.seen and (reads or not (varied and evidence.fresh))):
             weight *= _NEARLY
@@ -106,7 +106,15 @@ class Stagnation(CountingDetector):
         )  # fmt: skip
 
 
-def _weight(evidence: Evidence, before: str) -> float:
+def _weight(evidence: Evidence, before: str, *, reads: bool) -> float:
+    """Weight of an answer; less of one that is of an unknown tool."""
+    size = evidence.outcome_size
+    telling = size >= _LINE and not evidence.nothing and not evidence.item
+    weight = 1.0 if telling else _weight_of_short(evidence, before)
+    return weight if reads else weight * _UNKNOWN * says(size)
+
+
+def _weight_of_short(evidence: Evidence, before: str) -> float:
     """Weight of an answer that is short, found nothing, or differs from the sample before it."""
     size = evidence.outcome_size
     weight = min(max(size / _LINE, _WORD), 1.0)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.error_kinds import text_signature
-from otel_loopguard.core.evidence import Effect, Evidence, Numbers, Waited
+from otel_loopguard.core.error_kinds import text_class, text_signature
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence, Numbers, Waited
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key, maker_of
@@ -160,20 +160,27 @@ def _is_record(said: object) -> bool:
     return isinstance(said, dict)
 
 
-def _is_item(found: Evidence, call: Call, name: ToolName, last: str) -> bool:
+def _is_item(found: Evidence, call: Call, name: ToolName, last: str, said: str) -> bool:
     """True if it asks for another item, where that matters; otherwise only if numbers tell it."""
     missing = found.nothing or found.error
-    if missing or found.outcome_size < _BRIEF:
-        if not missing and name.asks and found.runs_code:
-            # Another query is another question, and one number all that it is answered by.
-            return last != call.sample
-        # What is not there is asked for in other spellings before it is given up.
-        return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
-            missing and calls.is_respelled(last, call.sample)
-        )
-    if found.novelty is None or found.novelty > _NOTHING_NEW:
-        return False
-    return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
+    short = missing or found.outcome_size < _BRIEF
+    if short and not missing and name.asks and found.runs_code:
+        # Another query is another question, and one number all that it is answered by.
+        return last != call.sample
+    if not short:
+        if found.outcome_size >= _NOTE or found.novelty is None or found.novelty > _NOTHING_NEW:
+            return False
+        # That something will pass is no answer about an item.
+        if text_class(said) is ErrorClass.TRANSIENT:
+            return False
+        # Who guesses addresses looks for one thing, not for many; what nobody knows to read may be
+        # given its name in whatever words.
+        if found.effect is not _READ or "/" in call.sample:
+            return calls.is_numbered(last, call.sample)
+    # What is not there is asked for in other spellings before it is given up.
+    return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
+        (missing or not short) and calls.is_respelled(last, call.sample)
+    )
 
 
 def _may_be_item(found: Evidence, call: Call, name: ToolName) -> bool:
@@ -333,7 +340,7 @@ class ToolCallExtractor:
             tool, again=not since.fresh, paid=since.changed and not found.failing
         )
         found.ease = ease * tightened / self._settings.sensitivity
-        found.item = _is_item(found, call, name, last)
+        found.item = _is_item(found, call, name, last, outcome.low)
         if not last and tool in self._before:
             found.item = found.item or _may_be_item(found, call, name)
         self._compare(found, step, call, outcome, name)
