@@ -76,6 +76,10 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             getattr(usage, "cache_read_tokens", None), getattr(usage, "cache_write_tokens", None)
         )
         self._adapter.after_model(cached, ctx.conversation_id)
+        find: Any = getattr(getattr(ctx, "tool_manager", None), "get_tool_def", None)
+        for call in response.tool_calls if find else ():
+            if find(call.tool_name) is None:
+                self._call(ctx, call, call.args).report_unknown()
         return response
 
     async def wrap_tool_validate(
