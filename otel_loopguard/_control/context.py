@@ -37,10 +37,11 @@ _faults: Final = InternalErrors()
 
 
 class CurrentCall(NamedTuple):
-    """A call of a tool that is under way; its arguments are a JSON value or text."""
+    """A call of a tool that is under way; what is known of it is a JSON value or text."""
 
     tool: str
     args: object
+    outcome: object = None
 
 
 _call: ContextVar[CurrentCall | None] = ContextVar("loopguard-call-now", default=None)

@@ -624,6 +624,12 @@ class ToolCall:
             set_current_call(self._outer)
             self._own, self._span = True, self._adapter.start_span(self)
 
+    def report_unknown(self) -> None:
+        """There is no such tool, and the framework answers the call by itself."""
+        with self:
+            self.unmade()
+            self.set_result(said := f"Unknown tool: {self.tool}", failed=said)
+
     def end(self, error: BaseException | None = None) -> None:
         """Ends the call, with the exception that it ended in, if it did."""
         for span in (self._span, self._default_span):

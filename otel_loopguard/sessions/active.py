@@ -362,6 +362,7 @@ class ActiveSpan:
         call = self.call
         if call is not None and step.kind is Kind.TOOL and step.name == call.tool:
             step.args = call.args if step.args is None else step.args
+            step.outcome = call.outcome if step.outcome is None else step.outcome
 
     def above(self) -> Iterator[ActiveSpan]:
         """The open spans above it, nearest first; at most 64, whatever the ids say."""
