@@ -74,15 +74,21 @@ class _Agent:
 class Rounds:
     """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
 
-    __slots__ = ("_agents", "_models", "_number")
+    __slots__ = ("_agents", "_before", "_models", "_number")
 
     def __init__(self) -> None:
         self._number = self._models = 0
+        self._before = _Agent()
         # Under 0 the calls and the models of which it is not known whose they are.
         self._agents: dict[int, _Agent] = {}
 
+    def follow(self, past: Rounds) -> None:
+        """Lets an agent's first call be beside the last round of the past, which had one agent."""
+        if not self._number:
+            self._before = replace(past._of(0), number=0)
+
     def _of(self, agent: int) -> _Agent:
-        known = self._agents.get(agent) or _Agent()
+        known = self._agents.get(agent) or replace(self._before)
         keep(self._agents, agent, known, AGENTS)
         return known
 
@@ -260,12 +266,15 @@ class ToolCallExtractor:
         self._asked, self._paid = 0, 0.0
         self._writes: dict[int, None] = {}
 
-    def adopt(self, pace: Pace, habits: RepeatBaseline, tools: Mapping[str, float | None]) -> None:
+    def adopt(
+        self, pace: Pace, habits: RepeatBaseline, tools: Mapping[str, float | None], rounds: Rounds
+    ) -> None:
         """Goes on from what the calls of a journal tell of their tools, and of the times they name.
 
         Their arguments are gone: what the next call of such a tool asks for may be another item.
         """
         self._pace.follow(pace)
+        self._rounds.follow(rounds)
         self._habits = habits
         self._before = frozenset(tools)
         self._calls.before = {tool: at for tool, at in tools.items() if at is not None}

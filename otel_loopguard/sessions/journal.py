@@ -534,7 +534,7 @@ class JournalReplay:
 
     def __init__(self, settings: Settings, registry: Registry, faults: InternalErrors) -> None:
         self._settings = settings
-        self._rounds = Rounds()
+        self.rounds = Rounds()
         self.detectors = DetectorSet(registry, settings, faults)
         self.policy = Policy(settings)
         self.known = Known()
@@ -565,7 +565,7 @@ class JournalReplay:
     def _call(self, entry: CallEntry) -> None:
         seen = entry.evidence
         seen.number, seen.epoch, seen.sample = self.calls, self.epochs, str(self.calls)
-        seen.round = self.round = self._rounds.add(max(seen.time - entry.took, 0), seen.time)
+        seen.round = self.round = self.rounds.add(max(seen.time - entry.took, 0), seen.time)
         self.known.add(seen, entry.took)
         ahead = self.tools.get(seen.tool) if seen.ahead is None else seen.ahead[1]
         keep(self.tools, seen.tool, ahead, CALLS)
