@@ -318,12 +318,14 @@ _TIME_SIGN: Final = re.compile(r"0(?:0{9}|:00| ?[smunh])")
 """Shape of all matches of `_TIMES` once their digits are zeros."""
 
 _IDS: Final = re.compile(
-    rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|(?:0x)?[0-9a-fA-F]{16,}"
+    rb"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}|"
+    rb"(?<![0-9a-fA-F])(?:0x)?[0-9a-fA-F]{16,128}(?![0-9a-fA-F])"
 )
+"""No longer than SHA-512: what has more digits is data, such as the bytes of an image."""
 _SHORT_ID: Final = re.compile(rb"\b(?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{7,15}\b")
 """A shorter id than those of `_IDS`, of a commit, a container, a request: git shortens to seven. It
 may be the news of an answer: failures are compared without it, and what is equal but for digits."""
-_POINTER: Final = re.compile(rb"0x[0-9a-fA-F]{6,}")
+_POINTER: Final = re.compile(rb"0x[0-9a-fA-F]{6,16}(?![0-9a-fA-F])")
 _PROCESS: Final = re.compile(rb"(?i)\bpid\W{1,3}\d+")
 _TEMPORARY: Final = re.compile(rb"/(?:tmp|var/tmp|var/folders)/[\w.@+-]+")
 _FIELDS: Final = re.compile(
