@@ -701,9 +701,7 @@ class LoopGuard(SessionQueries):
             State(
                 self.active, self._sessions, self._index, self._annotator,
                 self.admissions.counts, self.admissions.resources.use,
-                self._resilience,
-                self._writer, settings.tuning.stores.queue,
-                self._waiting if self._live else None,
+                self._resilience, self._writer, self._waiting if self._live else None,
             )
         )  # fmt: skip
         self._watchdog = Watchdog(

@@ -101,6 +101,9 @@ class Writer:
     to `tuning.stores.retry_s`, until the store acknowledges them. Past `tuning.stores.queue` writes
     that wait, more are dropped and counted. The thread starts with the first write, ends when idle,
     and starts anew in the child of a fork; what waits in the parent, the parent writes.
+
+    Attributes:
+        capacity: Writes that may wait.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class Writer:
         self.store = store
         self._log = log
         self._tuning = settings.tuning.stores
+        self.capacity = self._tuning.queue
         self._faults = faults
         # Called for every call of the store, on the thread that made it.
         self.answered: Answered | None = None
