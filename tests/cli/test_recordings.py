@@ -16,7 +16,7 @@ from otel_loopguard.cli.evaluate import Judgement, score
 from otel_loopguard.core.report import Report
 from otel_loopguard.replay import workers
 from tests.browser import browser, needs_chromium
-from tests.cli.conftest import KEY, line, spans, tried
+from tests.cli.conftest import CALL, KEY, line, spans, tried
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
 from tests.tables import rows
@@ -77,6 +77,21 @@ def test_what_a_limit_counts_is_not_rounded_away(command: Any, tmp_path: Path) -
     settings.write_text("budget_cost = 0.01\n")
     said = command("replay", path, "--settings", settings).stdout
     assert "abort at step 1 (cost_limit, count 0.0123)" in said
+
+
+def test_sessions_named_as_stuck_are_scored(command: Any, objects: Any, tmp_path: Path) -> None:
+    """Spans have no labels; a name that no session has is told."""
+    path = tmp_path / "spans.jsonl"
+    path.write_text(spans(3, 1, **CALL))
+    assert objects("eval", path)[0]["n"] == 0
+    stuck, well = (f"{number:032x}" for number in (1, 2))
+    for named, hits in ((stuck, (1, 0)), (well, (0, 1))):
+        scores = objects("eval", path, "--stuck", named)[0]
+        assert (scores["loops"], scores["healthy"]) == (1, 1)
+        assert (scores["noticed_tp"], scores["noticed_fp"]) == hits
+    result = command("eval", path, "--stuck", well, "--stuck", "nobody", "--errors")
+    assert "--stuck nobody: no run has this name" in result.stderr
+    assert f"missed  {well}  (spans, 1 steps)" in result.stdout
 
 
 def test_eval_with_workers(objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
