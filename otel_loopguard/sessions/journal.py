@@ -546,9 +546,14 @@ class JournalReplay:
         self.troubled = False
         # Loops whose rung was only noted by a guard in mode shadow: nobody has heard it.
         self._noted: set[int] = set()
+        # The newest call and whether it succeeded: it calms loops, unless it shows one.
+        self._calming: tuple[int, bool] | None = None
 
     def take(self, entry: Entry) -> None:
         """Takes the next entry."""
+        if isinstance(entry, Loop):
+            self._calming = None
+        self.settle()
         if isinstance(entry, CallEntry):
             self._call(entry)
         elif isinstance(entry, Loop):
@@ -561,6 +566,13 @@ class JournalReplay:
             self._decided(entry)
         else:
             self._marked(entry)
+
+    def settle(self) -> None:
+        """Lowers loops after a success that showed none: the entry of a loop follows its call."""
+        if self._calming is not None:
+            number, succeeded = self._calming
+            self._calming = None
+            self.policy.calm(number, succeeded=succeeded)
 
     def _call(self, entry: CallEntry) -> None:
         seen = entry.evidence
@@ -576,14 +588,13 @@ class JournalReplay:
         self.epochs += entry.opened
 
     def _calm(self, seen: Evidence, *, opened: bool) -> None:
-        """Lowers loops after a success; the entry of a loop follows the call that showed it."""
         if not self.troubled:
             return
         if seen.call is not None and seen.changed and not seen.error:
             self.policy.moved(seen.call)
         new = seen.novelty is not None and seen.novelty >= NEWS
         succeeded = not (seen.error or seen.waits) and (new or opened)
-        self.policy.calm(seen.number, succeeded=succeeded)
+        self._calming = seen.number, succeeded
 
     def _decided(self, decision: Decision) -> None:
         self.troubled = True

@@ -409,6 +409,7 @@ class Session:
         journal = self.journal
         if journal is None:
             return
+        past.settle()
         state.detectors.adopt(past.detectors, Evidence)
         calls = cast("ToolCallExtractor", state.extractors.made(ToolCallExtractor))
         calls.adopt(past.known.pace, past.known.habits, past.tools, past.rounds)

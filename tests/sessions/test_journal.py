@@ -30,6 +30,7 @@ from otel_loopguard.sessions.journal import (
     Unread,
 )
 from tests.calls import EPOCH, SECOND
+from tests.calls import call as tool_call
 from tests.hostile.rig import TOOL, ended
 from tests.sessions.journals import JournalsInMemory, call, guard, new, session_of, until
 
@@ -227,6 +228,24 @@ def test_what_only_a_journal_knows_of_a_loop_is_not_foretold() -> None:
         assert "weighs 0" not in str(session.explain())
         one.observe(call(number), "run")
     assert known == [("hint", None, None), ("deny", 1, Action.ABORT)]
+
+
+def test_a_refusal_that_nobody_heard_is_not_defied_after_a_restart() -> None:
+    """Though each call brings something new as far as its process knows: it shows the loop."""
+    journals = JournalsInMemory()
+    found: list[Decision] = []
+    for number in range(20):
+        one = restarted(journals, found)
+        flag = one.flag_named("run")
+        flag.asked = True
+        for decision in found:
+            if decision.action is Action.HINT:
+                flag.hear(decision.id, 0)
+        command = {"command": f": look at file {number}"}
+        said = "(Bash completed with no output)"
+        one.observe(tool_call("Bash", command, said, at=number * 2, took=1), "run")
+        one.write_journals()
+    assert decided(found) == ["hint", "deny"]
 
 
 TABLES = tables.load(Path(__file__).with_name("restarts.txt"))
