@@ -79,6 +79,19 @@ def test_what_a_limit_counts_is_not_rounded_away(command: Any, tmp_path: Path) -
     assert "abort at step 1 (cost_limit, count 0.0123)" in said
 
 
+def test_sessions_with_nothing_to_explain_are_counted(
+    command: Any, objects: Any, tmp_path: Path
+) -> None:
+    """In a text; a recording of one session says so of it, and JSON has all of them."""
+    path = tmp_path / "spans.jsonl"
+    for calls, last in (((3, 1, 1), "in 2 sessions nothing was found"), ((1,), "  nothing was")):
+        path.write_text(spans(*calls, **CALL))
+        told = command("explain", path).stdout.splitlines()
+        assert told[0].startswith(f"session {1:032x}")
+        assert told[-1].startswith(last)
+        assert len(objects("explain", path)) == len(calls)
+
+
 def test_sessions_named_as_stuck_are_scored(command: Any, objects: Any, tmp_path: Path) -> None:
     """Spans have no labels; a name that no session has is told."""
     path = tmp_path / "spans.jsonl"
