@@ -624,11 +624,12 @@ class ToolCall:
             set_current_call(self._outer)
             self._own, self._span = True, self._adapter.start_span(self)
 
-    def report_unknown(self) -> None:
-        """There is no such tool, and the framework answers the call by itself."""
+    def report_unmade(self, said: str | None = None) -> None:
+        """The framework answers the call by itself, by default as there is no such tool."""
         with self:
             self.unmade()
-            self.set_result(said := f"Unknown tool: {self.tool}", failed=said)
+            said = said or f"Unknown tool: {self.tool}"
+            self.set_result(said, failed=said)
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the call, with the exception that it ended in, if it did."""

@@ -217,7 +217,7 @@ class _Client(_Around):
             if one.name not in known:
                 self._adapter.tool_call(
                     one.name, one.arguments, call_id=one.id, agent=self._agent
-                ).report_unknown()
+                ).report_unmade()
 
     async def _with_hint(self, messages: Any) -> Any:
         hint = await self._adapter.before_model_async()

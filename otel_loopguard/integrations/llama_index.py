@@ -117,7 +117,7 @@ class _Step:
             if one.tool_name not in known:
                 self._adapter.tool_call(
                     one.tool_name, one.tool_kwargs, call_id=one.tool_id, agent=agent
-                ).report_unknown()
+                ).report_unmade()
         return answer
 
     async def _told(self, ctx: Any, llm_input: list[Any], said: str) -> list[Any]:
