@@ -274,8 +274,10 @@ class NothingNew(BaseDetector):
         before = self._agents.get(evidence.agent)
         newest, last, epoch = before or (deque[float](maxlen=_LAST), -1, evidence.epoch)
         # To look again after a change is no standstill, nor is another answer to an equal call, the
-        # one that a user asks for once more, or a word about another item: all there is to say.
-        anew = evidence.changed or evidence.brief or evidence.anew
+        # one that a user asks for once more, or a word about another item: all there is to say. Of
+        # items that are not there another detector tells.
+        missing = evidence.item and evidence.nothing
+        anew = evidence.changed or evidence.brief or evidence.anew or missing
         known = known and epoch == evidence.epoch and not anew
         seen = 1.0 - evidence.rested if known else 0.0
         if evidence.round == last and newest:
