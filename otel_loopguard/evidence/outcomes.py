@@ -321,8 +321,8 @@ MAY_TELL: Final = (
         normalize.outline(_COUNTED.pattern),
         # An outcome has no space in front of it any more. Not `\w`: 42 times all of Unicode's
         # letters take 15 ms to compile.
-        r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|e_[a-z]{3}|0x8|"
-        r"[0-9A-Za-z_]{1,42}(?:error|exception): )",
+        r"\A(?:error|exception|fatal|failed|failure|traceback|exit ?code|http[ /]|status|"
+        r"e_[a-z]{3}|0x8|[0-9A-Za-z_]{1,42}(?:error|exception): )",
         of_bytes=True,
     ),
     normalize.prefilter(normalize.VOLATILE, of_bytes=True),
@@ -734,6 +734,29 @@ def _says_failed(fields: Mapping[str, object]) -> bool:
         or fields.get("isError") is True  # of MCP's `CallToolResult`
         or bool(fields.get("error"))
     )
+
+
+_STATUS_LINE: Final = re.compile(
+    r"\s{0,8}(?:HTTP(?:/\d(?:\.\d)?)?|status(?: ?code)?:) [45]\d\d\b", re.ASCII | re.IGNORECASE
+)
+_STATUSES: Final = range(400, 600)
+_STATUS_NAMES: Final = frozenset(("status", "statuscode", "httpstatus", "http"))
+
+
+def is_error_status(said: object) -> bool:
+    """True if an answer begins with the HTTP status of an error, or has one in a field.
+
+    Of a call that changes something: to who looks at a page its status is the answer.
+    """
+    if isinstance(said, dict):
+        fields = cast("dict[str, object]", said)
+        return any(
+            isinstance(value, int)
+            and value in _STATUSES
+            and name.replace("_", "").lower() in _STATUS_NAMES
+            for name, value in islice(fields.items(), _MOST)
+        )
+    return isinstance(said, str) and _STATUS_LINE.match(said) is not None
 
 
 def _cut_after(text: str, raw: bytes) -> int:

@@ -401,7 +401,9 @@ class ToolCallExtractor:
         if not (speaks or shell):
             return None
         refusal = outcomes.refusal_of(step, said, arguments, shell=shell) if speaks else None
-        if refusal is not None and not step.error:
+        sends = writes and not (found.runs_code or name.moves or "navigate" in name.words)
+        failed = sends and outcomes.is_error_status(reading.whole)
+        if not step.error and (failed or refusal is not None):
             step = replace(step, error=True)
         elif step.error and shell and found.effect is _READ:
             text = errors.error_text(step)
