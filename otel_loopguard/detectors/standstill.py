@@ -124,7 +124,8 @@ def _weight_of_short(evidence: Evidence, before: str) -> float:
             return 0.0
     well = size >= _LINE and not evidence.failing and not evidence.rejects
     if evidence.item and evidence.place is None and (evidence.nothing or well):
-        return min(weight, ITEM)
+        # Of items that are not there another detector tells.
+        return 0.0 if evidence.nothing else min(weight, ITEM)
     return 0.0 if evidence.brief and not evidence.rejects else weight
 
 
