@@ -39,18 +39,6 @@ Answered = Callable[[str, float, str], None]
 """Takes each call of the store: operation, seconds, and the reason of its error, if any."""
 
 
-class WriterStatus(NamedTuple):
-    """The progress of a writer, in numbers of writes since the start or the fork."""
-
-    state: State  # of the store
-    why: str  # the last trouble, in words; empty if there was none
-    waiting: int
-    stored: int  # acknowledged by the store
-    dropped: int  # given up: no room to wait, or shut down before they were stored
-    refused: int  # can never be stored: too large, or another kind of thing is in their place
-    retries: int
-
-
 class PublishedValue(NamedTuple):
     """A value that other processes are notified of."""
 
@@ -104,6 +92,12 @@ class Writer:
 
     Attributes:
         capacity: Writes that may wait.
+        waiting: Writes that wait until they are acknowledged or given up.
+        stored: Writes that the store acknowledged, since the start or the fork.
+        dropped: Writes given up: no room to wait, or shut down before they were stored.
+        refused: Writes that can never be stored: too large, or something else is in their place.
+        retries: Attempts that failed.
+        why: The last trouble of the store, in words; empty if there was none.
     """
 
     def __init__(
@@ -127,10 +121,10 @@ class Writer:
         self._lock = new_lock()
         self._log_once = LogOnce("store", self._log)
         self._state: State = "healthy"
-        self._why = ""
+        self.why = ""
         self._logged: dict[State, float] = {}
         self._call_began = 0.0  # 0 while there is none
-        self._stored = self._dropped = self._refused = self._retries = 0
+        self.stored = self.dropped = self.refused = self.retries = 0
         self._clear()
 
     def _clear(self) -> None:
@@ -142,7 +136,7 @@ class Writer:
         # batch is tried again, and when a store in trouble is asked how it is.
         self._due, self._retry_at, self._ping_at = inf, 0.0, 0.0
         # Writes and bytes count as waiting until they are acknowledged or given up.
-        self._waiting = self._bytes = 0
+        self.waiting = self._bytes = 0
 
     @property
     def state(self) -> State:
@@ -151,14 +145,6 @@ class Writer:
         if began and self._state == "healthy" and time.monotonic() - began > self._tuning.slow_s:
             return "slow"
         return self._state
-
-    @property
-    def standing(self) -> WriterStatus:
-        """State and counts."""
-        return WriterStatus(
-            self.state, self._why, self._waiting, self._stored, self._dropped, self._refused,
-            self._retries,
-        )  # fmt: skip
 
     def saw(self, trouble: str) -> None:
         """Notes that somebody else's call of the store failed, by the reason of its `StoreError`.
@@ -234,7 +220,7 @@ class Writer:
         """
         until = time.monotonic() + (self._tuning.flush_s if limit_s is None else limit_s)
         self._retry_at = 0.0
-        while (left := bool(self._waiting or self._asks)) and not self._thread.is_current:
+        while (left := bool(self.waiting or self._asks)) and not self._thread.is_current:
             # Again and again, for others may add writes meanwhile.
             with self._lock:
                 self._due = 0.0 if self._writes else inf
@@ -252,13 +238,13 @@ class Writer:
         """
         self.flush(limit_s)
         with self._lock:
-            left, lost = self._waiting, [one for one in self._writes if not one.made]
+            left, lost = self.waiting, [one for one in self._writes if not one.made]
             self._clear()
         self._thread.stop()
         left += sum(len(self._made(write).items) - 1 for write in lost)
-        self._dropped += left
+        self.dropped += left
         if left:
-            why = self._why or "there was no time"
+            why = self.why or "there was no time"
             self._log_once.log("", f"{left} writes were given up: {why}")
         with swallow(self._faults, "store_close"), suppress(StoreError):
             self.store.close()
@@ -271,17 +257,14 @@ class Writer:
             self._refuse(write, f"{write.size} bytes are too many")
             return False
         with self._lock:
-            if (
-                self._waiting + count > tuning.queue
-                or self._bytes + write.size > tuning.queue_bytes
-            ):
-                self._dropped += count
+            if self.waiting + count > tuning.queue or self._bytes + write.size > tuning.queue_bytes:
+                self.dropped += count
                 return False
             self._writes.append(write)
-            self._waiting += count
+            self.waiting += count
             self._bytes += write.size
             before, due = self._due, 0.0
-            if not write.urgent and self._waiting < tuning.batch:
+            if not write.urgent and self.waiting < tuning.batch:
                 due = time.monotonic() + tuning.delay_s
             self._due = min(before, due)
         # A thread that gathers or pauses is not woken by each write: that would cost each write.
@@ -292,7 +275,7 @@ class Writer:
     def _refuse(self, write: Write, why: str) -> None:
         """Counts a write that can never be stored; its place is logged once."""
         with self._lock:
-            self._refused += len(write.items)
+            self.refused += len(write.items)
         self._log_once.log(write.place, f"{write.place}: not stored: {why}")
 
     def _turn(self) -> float | None:
@@ -331,7 +314,7 @@ class Writer:
         with self._lock:
             if self._batch is taken:
                 self._batch = joined(write for write in made if write.items)
-                self._waiting += sum(len(write.items) for write in made) - count
+                self.waiting += sum(len(write.items) for write in made) - count
                 self._bytes += sum(write.size for write in made) - sum(one.size for one in taken)
 
     def _made(self, write: Write) -> Write:
@@ -358,10 +341,10 @@ class Writer:
                 return False
             done = not isinstance(trouble, StoreError)
             if isinstance(trouble, StoreError) and trouble.reason != "refused":
-                self._retries += 1
+                self.retries += 1
                 return False
-            self._stored += len(write.items) * done
-            self._waiting -= len(write.items)
+            self.stored += len(write.items) * done
+            self.waiting -= len(write.items)
             self._bytes -= write.size
         if isinstance(trouble, StoreError):
             self._refuse(write, str(trouble))
@@ -413,7 +396,7 @@ class Writer:
 
     def _change(self, state: State, why: str) -> None:
         before, self._state = self._state, state
-        self._why = why or self._why
+        self.why = why or self.why
         now = time.monotonic()
         if before == state or now - self._logged.get(state, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
             return

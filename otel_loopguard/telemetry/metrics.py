@@ -207,8 +207,7 @@ def _store_state(writer: Writer) -> Values:
 
 
 def _writes(writer: Writer) -> Values:
-    now = writer.standing
-    return {("",): now.stored, ("dropped",): now.dropped, ("refused",): now.refused}
+    return {("",): writer.stored, ("dropped",): writer.dropped, ("refused",): writer.refused}
 
 
 def _faults(kept: Totals) -> Values:
@@ -237,7 +236,7 @@ _READ: Final[Mapping[str, Callable[[State], Values]]] = {
     semconv.METRIC_BREAKER_OPEN: _breakers,
     semconv.METRIC_RESOURCE_UTILIZATION: _resource_use,
     semconv.METRIC_STORE_STATUS: _of_store(_store_state),
-    semconv.METRIC_STORE_QUEUE_SIZE: _of_store(lambda writer: {(): writer.standing.waiting}),
+    semconv.METRIC_STORE_QUEUE_SIZE: _of_store(lambda writer: {(): writer.waiting}),
     semconv.METRIC_STORE_QUEUE_CAPACITY: _of_store(lambda writer: {(): writer.capacity}),
     semconv.METRIC_EXPORTER_QUEUE_SIZE: (
         lambda now: {_COMPONENT: now.annotator.waiting} if now.annotator.written else {}
@@ -255,7 +254,7 @@ _TOTAL: Final[Mapping[str, Callable[[Totals], Values]]] = {
         (source,): count for source, count in kept.acceptance.estimates.items()
     },
     semconv.METRIC_STORE_WRITES: _of_store(_writes),
-    semconv.METRIC_STORE_RETRIES: _of_store(lambda writer: {(): writer.standing.retries}),
+    semconv.METRIC_STORE_RETRIES: _of_store(lambda writer: {(): writer.retries}),
     semconv.METRIC_EXPORTER_EXPORTED: lambda kept: {("queue_full",): kept.annotator.dropped},
     semconv.METRIC_FAULTS: _faults,
 }
