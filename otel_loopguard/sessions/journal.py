@@ -559,6 +559,7 @@ class JournalReplay:
         elif isinstance(entry, Loop):
             self.troubled = True
             entry.last, entry.moment = self.calls - 1, self.round
+            entry.newest = 1.0  # what its round weighs at most: calls side by side confirm once
             if entry.id in self._noted:
                 entry.action = Action.ALLOW
             self.policy.recall(entry)
