@@ -183,8 +183,9 @@ class HookGuard:
             self._known[session] = None
             flag = self._flag(session)
             flag.asked = True
-            for decision_id in self._state.decisions(session, _HEARD):
-                flag.hear(decision_id, 0)
+            for decision_id, what in self._state.decisions(session, _HEARD).items():
+                at = what.partition(_HEARD)[2].partition(" ")[0]
+                flag.hear(decision_id, int(at) if at.isdecimal() else 0)
         self._state.use(session, self._mode)
 
     def _handle(self, event: HookEvent, at: int, *, answered: bool) -> HookAnswer:
@@ -268,7 +269,9 @@ class HookGuard:
     def _hear(self, session: str, decision: Decision, at: int) -> None:
         """Notes that the agent has heard a decision, with the answer to an event."""
         self._flag(session).hear(decision.id, at)
-        self._first(_HEARD, session, decision)
+        who, done = self._state.replies(session, decision.id)
+        if _HEARD not in done:
+            self._state.remember_replies(session, decision.id, who, f"{done} {_HEARD}{at}")
 
     def _refusal(self, event: HookEvent, step: Step) -> HookAnswer:
         """Returns the refusal of a call, or nothing."""

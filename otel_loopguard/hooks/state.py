@@ -167,10 +167,10 @@ class HookState:
         agent, what = self._item(session, "told", decision) or ("", "")
         return agent, what
 
-    def decisions(self, session: str, what: str) -> list[str]:
-        """The decisions of a session for which a reply was sent."""
-        rows = self._items(session, "told")
-        return [decision for decision, told in rows if what in json.loads(told)[1]]
+    def decisions(self, session: str, what: str) -> dict[str, str]:
+        """The decisions of a session for which a reply was sent, with all that were."""
+        found = {name: json.loads(told)[1] for name, told in self._items(session, "told")}
+        return {name: told for name, told in found.items() if what in told}
 
     def forget_old(self) -> None:
         """Forgets the sessions that were not used for seven days."""

@@ -361,12 +361,13 @@ class Known:
         turn: The number of the user's turn.
     """
 
-    __slots__ = ("_last", "habits", "pace", "turn")
+    __slots__ = ("_answers", "_last", "habits", "pace", "turn")
 
     def __init__(self) -> None:
         self.pace, self.habits = Pace(), RepeatBaseline()
         self.turn = 0
         self._last: dict[str, int | None] = {}
+        self._answers: dict[int | None, None] = {}
 
     def note(self, seen: Evidence, took: int) -> Since:
         """Notes a call, and says what was between it and the same call before."""
@@ -376,6 +377,7 @@ class Known:
         """Adds a call of the past."""
         self.ease(seen, self.note(seen, took))
         keep(self._last, seen.tool, seen.call, CALLS)
+        keep(self._answers, seen.outcome, None, CALLS)
 
     def ease(self, seen: Evidence, since: Since) -> float:
         """Notes whether a call paid off, and says what the thresholds of its tool grow by."""
@@ -387,6 +389,8 @@ class Known:
 
         True if it was made before, and had this outcome.
         """
+        if seen.novelty and seen.outcome in self._answers:
+            seen.novelty = 0.0
         since, last = self.note(seen, took), self._last.get(seen.tool)
         keep(self._last, seen.tool, seen.call, CALLS)
         if since.fresh or not seen.fresh:
@@ -559,6 +563,7 @@ class JournalReplay:
         elif isinstance(entry, Loop):
             self.troubled = True
             entry.last, entry.moment = self.calls - 1, self.round
+            entry.newest = 1.0  # what its round weighs at most: calls side by side confirm once
             if entry.id in self._noted:
                 entry.action = Action.ALLOW
             self.policy.recall(entry)

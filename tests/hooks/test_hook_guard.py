@@ -255,9 +255,16 @@ def test_a_stop_has_a_refusal_before_it_whatever_lowers_the_flag(
     assert Reply.STOP not in heard or Reply.DENY in heard
 
 
-def test_calls_of_one_message_share_a_refusal(agent: Agent) -> None:
+@pytest.mark.parametrize("restarts", [False, True], ids=["", "each event in a new process"])
+def test_calls_of_one_message_share_a_refusal(agent: Agent, restarts: bool) -> None:
     """Who asks for four equal calls at once does not insist with the second."""
     told: list[set[Reply]] = []
+
+    def tell(kind: EventKind, **more: Any) -> HookAnswer:
+        if restarts:
+            agent.restart()
+        return agent.tell(kind, **more)
+
     for message in range(8):
         agent.at += 5 * SECOND
         answers: list[HookAnswer] = []
@@ -265,10 +272,10 @@ def test_calls_of_one_message_share_a_refusal(agent: Agent) -> None:
         for place in range(4):
             agent.at -= SECOND
             said: dict[str, Any] = SAID | {"call_id": f"{message}-{place}"}
-            answers.append(agent.tell(EventKind.CALL, **said))
+            answers.append(tell(EventKind.CALL, **said))
             if answers[-1].reply in (Reply.NOTHING, Reply.HINT):
                 made.append(said)
-        answers += [agent.tell(EventKind.RESULT, outcome=FAILED, **said) for said in made]
+        answers += [tell(EventKind.RESULT, outcome=FAILED, **said) for said in made]
         told.append({answer.reply for answer in answers} - {Reply.NOTHING})
     rungs = [one for one in told if one]
     assert rungs[0] == {Reply.HINT}

@@ -32,7 +32,7 @@ from otel_loopguard.sessions.journal import (
 from tests.calls import EPOCH, SECOND
 from tests.calls import call as tool_call
 from tests.hostile.rig import TOOL, ended
-from tests.sessions.journals import JournalsInMemory, call, guard, new, session_of, until
+from tests.sessions.journals import JournalsInMemory, call, guard, new, news, session_of, until
 
 CODEC = Codec(b"ab")
 BIG = (1 << 64) - 1
@@ -228,6 +228,18 @@ def test_what_only_a_journal_knows_of_a_loop_is_not_foretold() -> None:
         assert "weighs 0" not in str(session.explain())
         one.observe(call(number), "run")
     assert known == [("hint", None, None), ("deny", 1, Action.ABORT)]
+
+
+def test_an_answer_of_before_is_no_news_after_a_restart() -> None:
+    """Whatever call gave it: the words of a list that was kept are the same each time."""
+    journals, told = JournalsInMemory(), news(0)
+    observed(journals, call(0, "keep", "one", told))
+    one = restarted(journals)
+    for number, text in enumerate((told, news(1)), 1):
+        one.observe(call(number, "keep", f"another {number}", text), "run")
+        evidence = session_of(one).evidence
+        assert evidence is not None
+        assert evidence.novelty == float(text != told)
 
 
 def test_a_refusal_that_nobody_heard_is_not_defied_after_a_restart() -> None:
