@@ -96,8 +96,9 @@ class Stagnation(CountingDetector):
             return None
         rule = "same_answer" if equal else "same_answer.varied"
         if counted.different < 2:
-            # One call between which nothing was changed is another detector's.
-            if 2 * (evidence.epoch - since) < counted.times:
+            # One call between which nothing was changed is another detector's, and what is given
+            # back is a receipt, which shows no state.
+            if evidence.echo or 2 * (evidence.epoch - since) < counted.times:
                 return None
             rule = "same_answer.unmoved"
         return self.found(
