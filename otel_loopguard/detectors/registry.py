@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import replace
+from math import isfinite
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
 
-from otel_loopguard.core import Detection, Kind, Step
+from otel_loopguard.core import Action, Detection, Kind, Severity, Step
 from otel_loopguard.core.evidence import Evidence
 from otel_loopguard.core.milestones import MilestoneStatus
 from otel_loopguard.core.progress import Usage
@@ -125,11 +126,16 @@ class Registry:
 def _entry(make: Factory) -> Entry:
     named: Any = make
     own = make if isinstance(make, type) and issubclass(make, BaseDetector) else BaseDetector
-    return Entry(
-        str(getattr(named, "name", None) or getattr(named, "__name__", type(named).__name__)),
-        getattr(named, "family", "custom"), getattr(named, "takes", Evidence), named, own,
-        _getter(own.signs),
-    )  # fmt: skip
+    name = getattr(named, "name", None) or getattr(named, "__name__", type(named).__name__)
+    takes = getattr(named, "takes", Evidence)
+    if not isinstance(takes, type):
+        msg = (
+            f"detectors (LOOPGUARD_DETECTORS): {name} takes {takes!r:.100}, expected a class, such "
+            "as Evidence or Step of otel_loopguard.core"
+        )
+        raise LoopGuardSettingsError(msg)
+    family = getattr(named, "family", "custom")
+    return Entry(str(name), family, takes, named, own, _getter(own.signs))
 
 
 def _getter(names: Iterable[str]) -> _Signs | None:
@@ -152,6 +158,20 @@ def _check(settings: Settings, entries: list[Entry]) -> None:
             f"detector or family, expected one of {', '.join(sorted(known))}"
         )
         raise LoopGuardSettingsError(msg)
+
+
+def _checked(seen: object, family: str) -> Detection:
+    """Returns a detection that the policy can use; raises if a detector of the user's made none."""
+    if not isinstance(seen, Detection):
+        msg = f"expected a Detection or None, got {type(seen).__name__}"
+        raise TypeError(msg)
+    if not isfinite(seen.confidence + seen.count + seen.threshold + seen.weight + seen.period):
+        msg = f"numbers of a Detection must be finite, got {seen!r:.500}"
+        raise ValueError(msg)
+    return replace(
+        seen, family=family, keys=frozenset(seen.keys),
+        severity=Severity(seen.severity), max_action=Action(seen.max_action),
+    )  # fmt: skip
 
 
 _Observer = tuple[str, "Callable[[Any], Detection | None]"]
@@ -202,16 +222,10 @@ class DetectorSet:
         for name, observe in observers:
             try:
                 seen: object = observe(evidence)
-            except Exception as fault:  # noqa: BLE001
+                if seen is not None:
+                    found.append(_checked(seen, self._registry.by_name[name].family))
+            except Exception as fault:  # noqa: BLE001, PERF203
                 self._break(name, fault)
-                continue
-            if seen is None:
-                continue
-            if isinstance(seen, Detection):  # pyright: ignore[reportUnnecessaryIsInstance]
-                found.append(replace(seen, family=self._registry.by_name[name].family))
-            else:
-                msg = f"expected a Detection or None, got {type(seen).__name__}"
-                self._break(name, TypeError(msg))
         return found
 
     def user_turn(self) -> None:

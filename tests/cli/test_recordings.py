@@ -57,6 +57,16 @@ def test_a_file_that_holds_nothing(command: Any, tmp_path: Path, name: str, cont
     assert "no-such-file" in result.stderr
 
 
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_file_without_spans_is_told(command: Any, tmp_path: Path, name: str) -> None:
+    """It is whole, so it is no error; a table without rows says nothing."""
+    path = tmp_path / "spans.json"
+    path.write_text('{"resourceSpans": []}')
+    result = command(name, path)
+    assert result.exit_code == 0
+    assert result.stderr == "otel-loopguard: there is no span and no run to read\n"
+
+
 @pytest.mark.parametrize("name", COMMANDS[1:6])
 def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str) -> None:
     """`--settings` is read, and a value that is none is named."""

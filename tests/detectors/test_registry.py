@@ -1,6 +1,7 @@
 """Which detectors there are: switched off, of users' own, and with what they say."""
 
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 
@@ -51,6 +52,16 @@ class Steps(Nothing):
 
     def observe(self, evidence: Any) -> Any:
         return found(self.name) if evidence.text == "help" else None
+
+
+class Said(Nothing):
+    """Says what a run of the test wants it to say."""
+
+    name = "said"
+    fields: ClassVar[dict[str, Any]] = {}
+
+    def observe(self, evidence: Any) -> Any:
+        return replace(found(self.name), **self.fields)
 
 
 def _throw(_self: object, evidence: object = None) -> None:
@@ -115,6 +126,37 @@ def test_a_function_may_make_it() -> None:
     assert (entry.name, entry.family, entry.takes) == ("made", "custom", Evidence)
     assert Registry(named("Outer.Inner"), DETECTORS).by_name["inner"].family == "own"
     assert heard(named("made"), *REPEATS)[0] == ("exact_repeat", 2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "fault"),
+    [
+        ({"severity": "warning", "max_action": "hint", "keys": [1]}, None),
+        ({"severity": "bad"}, "ValueError"),
+        ({"max_action": "kill"}, "ValueError"),
+        ({"keys": 1}, "TypeError"),
+        ({"count": "3"}, "TypeError"),
+        ({"threshold": float("nan")}, "ValueError"),
+    ],
+)
+def test_what_ones_own_says_is_checked(
+    fields: dict[str, Any], fault: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that says what the policy cannot use is switched off, and others are heard."""
+    raise_faults(False)
+    monkeypatch.setattr(Said, "fields", fields)
+    run = Run(named("Said"))
+    run.calls(*REPEATS)
+    assert run.guard.faults.counts == ({f"said:{fault}": 1} if fault else {})
+    by = {one.detector for one in run.decisions}
+    assert by == ({"exact_repeat"} if fault else {"said", "exact_repeat"})
+
+
+def test_one_that_takes_no_class_fails_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never be asked."""
+    monkeypatch.setattr(Steps, "takes", "Step")
+    with pytest.raises(LoopGuardSettingsError, match="own_steps takes 'Step', expected a class"):
+        LoopGuard(named("Steps"))
 
 
 def test_one_that_throws_at_a_users_turn_is_switched_off() -> None:
