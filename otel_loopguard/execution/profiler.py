@@ -218,8 +218,11 @@ class Profiler:
     def _profile(self, name: str) -> latency.Profile:
         """The profile of a tool, made if need be; its past is asked for. The lock is held."""
         name = name[:_LONGEST_NAME]
-        profile = self._profiles.get(name) or latency.Profile(name, self._settings)
-        self._profiles[name] = profile  # the one used last
+        profile = self._profiles.get(name)
+        if profile is None:
+            profile = self._profiles[name] = latency.Profile(name, self._settings)
+        else:
+            self._profiles.move_to_end(name)
         if self._writer is not None and not profile.asked:
             self._ask(profile, self._writer)
         return profile
