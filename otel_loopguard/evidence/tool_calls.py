@@ -345,10 +345,7 @@ class ToolCallExtractor:
         found.anew = since.fresh and since.equal
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
-        ease = self._habits.ease(
-            tool, again=not since.fresh, paid=since.changed and not found.failing
-        )
-        found.ease = ease * tightened / self._settings.sensitivity
+        found.ease = self._habits.ease(found, since) * tightened / self._settings.sensitivity
         found.item = _is_item(found, call, name, last, outcome.low)
         if not last and tool in self._before:
             found.item = found.item or _may_be_item(found, call, name)

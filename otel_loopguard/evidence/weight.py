@@ -339,12 +339,15 @@ class RepeatBaseline:
     def __init__(self) -> None:
         self._tools: dict[str, tuple[float, float]] = {}
 
-    def ease(self, tool: str, *, again: bool, paid: bool) -> float:
+    def ease(self, call: Evidence, since: Since) -> float:
         """Notes a call and gives what the thresholds of its tool are multiplied by."""
-        if again:
-            repeats, paying = self._tools.get(tool, (0.0, 0.0))
-            keep(self._tools, tool, (repeats * _FADE + 1.0, paying * _FADE + paid), CALLS)
-        return self.of(tool)
+        if not since.fresh:
+            repeats, paying = self._tools.get(call.tool, (0.0, 0.0))
+            # What found nothing once more, in another time, has not paid off either.
+            paid = since.changed and not (call.failing or call.nothing or call.rejects)
+            counted = repeats * _FADE + 1.0, paying * _FADE + paid
+            keep(self._tools, call.tool, counted, CALLS)
+        return self.of(call.tool)
 
     def of(self, tool: str) -> float:
         """Factor for the thresholds of a tool."""

@@ -375,14 +375,9 @@ class Known:
 
     def add(self, seen: Evidence, took: int) -> None:
         """Adds a call of the past."""
-        self.ease(seen, self.note(seen, took))
+        self.habits.ease(seen, self.note(seen, took))
         keep(self._last, seen.tool, seen.call, CALLS)
         keep(self._answers, seen.outcome, None, CALLS)
-
-    def ease(self, seen: Evidence, since: Since) -> float:
-        """Notes whether a call paid off, and says what the thresholds of its tool grow by."""
-        paid = since.changed and not seen.failing
-        return self.habits.ease(seen.tool, again=not since.fresh, paid=paid)
 
     def tell(self, seen: Evidence, took: int) -> bool:
         """Corrects what this process takes for a first call, by those of earlier processes.
@@ -396,7 +391,7 @@ class Known:
         if since.fresh or not seen.fresh:
             return False
         before = self.habits.of(seen.tool)
-        seen.ease *= self.ease(seen, since) / before
+        seen.ease *= self.habits.ease(seen, since) / before
         seen.fresh, seen.changed = False, since.changed
         seen.item = seen.item and last != seen.call
         seen.absent = seen.brief = False

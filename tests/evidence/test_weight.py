@@ -238,10 +238,11 @@ def test_memory_is_bounded() -> None:
     assert add(pace, "1").fresh
 
 
-def eased(*repeats: bool) -> list[float]:
-    """What a tool's thresholds are multiplied by, after repeats that paid off or not."""
+def eased(*repeats: bool, **said: bool) -> list[float]:
+    """What a tool's thresholds are multiplied by, after repeats with another answer or an equal."""
     habits = RepeatBaseline()
-    return [habits.ease("tail", again=True, paid=paid) for paid in repeats]
+    call = evidence(1, **said)
+    return [habits.ease(call, Since(fresh=False, changed=changed)) for changed in repeats]
 
 
 def test_a_tool_whose_repeats_pay_gets_more_of_them() -> None:
@@ -258,8 +259,14 @@ def test_a_tool_whose_repeats_pay_gets_more_of_them() -> None:
     assert eased(*[False, False, True] * 4)[-1] > 1.3
     # A first call says nothing; of a thousand tools 64 are remembered.
     habits = RepeatBaseline()
-    assert {habits.ease("tail", again=False, paid=False) for _ in range(20)} == {1.0}
+    assert {habits.ease(evidence(1), Since(fresh=True)) for _ in range(20)} == {1.0}
     for number in range(8_000):
-        habits.ease(f"tool {number // 8}", again=True, paid=True)
-    assert habits.ease("search", again=True, paid=False) == 1.0
+        habits.ease(evidence(1, tool=f"tool {number // 8}"), Since(fresh=False, changed=True))
+    assert habits.ease(evidence(1, tool="search"), Since(fresh=False)) == 1.0
     assert len(habits._tools) == 64
+
+
+@pytest.mark.parametrize("vain", ["failing", "nothing", "rejects"])
+def test_what_is_in_vain_does_not_pay(vain: str) -> None:
+    """A search that found nothing once more, in another time, is no watch."""
+    assert set(eased(*[True] * 20, **{vain: True})) == {1.0}
