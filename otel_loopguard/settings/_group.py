@@ -146,8 +146,7 @@ class Group:
             for name, field in cls.fields.items()
             if only is None or name in only
         }
-        # Before pydantic 2.10 names such as `model_s` are protected, and warned of.
-        config = ConfigDict(extra="forbid", hide_input_in_errors=True, protected_namespaces=())
+        config = ConfigDict(extra="forbid", hide_input_in_errors=True)
         return create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **fields)
 
     @classmethod
