@@ -9,9 +9,9 @@ for a fault of ours.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from traceback import walk_tb
 from typing import Final, TypeVar
 
@@ -70,10 +70,10 @@ class InternalErrors:
 def place_of(fault: BaseException, frames: int) -> str:
     """The innermost frames that an exception came through; empty if it was not raised."""
     codes = [(frame.f_code, line) for frame, line in walk_tb(fault.__traceback__)][-frames:]
-    places = (
-        f"{'/'.join(Path(code.co_filename).parts[-2:])}:{line} {code.co_name}"
-        for code, line in codes
-    )
+    places: list[str] = []
+    for code, line in codes:
+        file = code.co_filename.split(os.sep)[-2:]  # noqa: PTH206  # pathlib is not imported yet
+        places.append(f"{'/'.join(file)}:{line} {code.co_name}")
     return " > ".join(places)
 
 
