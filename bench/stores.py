@@ -71,18 +71,18 @@ def survive(server: Server, writer: Writer, sessions: int) -> dict[str, object]:
     for first in range(0, STEPS, 10):
         for session in range(sessions):
             made = [(f"p:{n}", b"%3d" % n + b"x" * ENTRY_BYTES) for n in range(first, first + 10)]
-            while writer.standing.waiting > 9_000:
+            while writer.waiting > 9_000:
                 time.sleep(0.001)
-                if not killed and writer.standing.stored > total // 2:
+                if not killed and writer.stored > total // 2:
                     server.kill()
-                    killed, at_kill = time.perf_counter(), writer.standing.stored
+                    killed, at_kill = time.perf_counter(), writer.stored
                     wait_for(lambda: writer.state == "down")
                     server.start()
                     killed = time.perf_counter() - killed
             if not writer.append(f"s{session}", made):
                 sys.exit("a write was dropped")
     if not writer.flush(120):
-        sys.exit(f"not everything was stored: {writer.standing}")
+        sys.exit(f"not everything was stored: {writer.why}")
     took = time.perf_counter() - began - killed
     wanted = [f"p:{number}" for number in range(STEPS)]
     missing = twice = 0
@@ -93,9 +93,9 @@ def survive(server: Server, writer: Writer, sessions: int) -> dict[str, object]:
     used = server.client.info("memory")["used_memory_dataset"]
     return {
         "sessions": sessions,
-        "steps_acknowledged": writer.standing.stored,
+        "steps_acknowledged": writer.stored,
         "acknowledged_before_the_kill": at_kill,
-        "retries": writer.standing.retries,
+        "retries": writer.retries,
         "missing": missing,
         "twice": twice,
         "steps_per_s": round(total / took),

@@ -57,6 +57,14 @@ class Engine(LoopGuard):
     Everything that a `LoopGuard` takes and does, it does too.
     """
 
+    def cost_of(self, step: Step) -> float | None:
+        """Returns the cost of a step in USD: as reported, or by the tokens of a model call."""
+        if step.cost is not None or step.kind is not Kind.MODEL:
+            return step.cost
+        from otel_loopguard.settings.prices import cost_of  # noqa: PLC0415  # few ask for money
+
+        return cost_of(step, self.settings.prices_file)
+
     def subscribe(
         self,
         name: str,
@@ -231,6 +239,6 @@ def shared_store(settings: Settings) -> RedisStore:
 
 def append_script() -> str:
     """Returns the Lua of `RedisStore.append`, to stand in a larger script."""
-    from otel_loopguard.stores.redis_connection import APPEND  # noqa: PLC0415  # an extra
+    from otel_loopguard.stores.redis import SCRIPTS  # noqa: PLC0415  # an extra
 
-    return APPEND
+    return SCRIPTS["append"]

@@ -115,6 +115,24 @@ def test_a_loop_that_is_seen_is_told_nothing(kind: str, caplog: pytest.LogCaptur
     assert not caplog.records
 
 
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_loop_whose_calls_are_never_seen_is_told(
+    seen: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The agent's span is read, and those of its tools have names of their own."""
+    tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
+    with agent(tracer), session("run"):
+        for number in range(50):
+            assert len(caplog.records) == (number >= 30 and not seen)
+            control.refused("search", {"page": number})
+            if seen:
+                tool_call(tracer, args=str(number), result=f"page {number}")
+            else:
+                tracer.start_span("search", attributes={"input": number}).end()
+    assert ("gen_ai.tool.name" in caplog.text) is not seen
+
+
 MISSPELT: list[dict[str, object]] = [
     {"exempt_tools": "serch"}, {"tools": {"serch": {"polls": True}}}
 ]  # fmt: skip

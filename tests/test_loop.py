@@ -258,7 +258,7 @@ def test_half_a_character_in_the_name_of_a_tool_fails_no_exporter(house: House) 
 def test_a_name_that_is_no_text_is_an_error(house: House) -> None:
     """Of a tool, as where the function comes first, or of an agent."""
     wrong: Any = house.search
-    with house.turn() as now, pytest.raises(TypeError, match="name: expected a text, got method"):
+    with house.turn() as now, pytest.raises(TypeError, match="name: expected a string, got method"):
         now.tool(wrong, {"query": "x"}, house.search)
     with pytest.raises(ValueError, match="name of an agent"):
         house.turn(agent=wrong)

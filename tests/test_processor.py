@@ -7,7 +7,7 @@ from itertools import count
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry import context as otel_context
 from opentelemetry import trace
@@ -318,6 +318,9 @@ TREES = st.recursive(
 )
 
 
+@example([
+    ("agent", [("lingers", [("tool", [])]), ("plain", [("tool", []), ("tool", [])])]),
+])  # fmt: skip
 @given(TREES)
 def test_the_same_is_seen_and_decided_as_if_every_span_was_followed(nodes: list[Node]) -> None:
     """Steps, whose they are, decisions and stalls, whatever is below, beside or above."""

@@ -11,7 +11,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.logger import logger
 from otel_loopguard._util.tables import rows_in
 from otel_loopguard._util.text import printable, truncate
@@ -94,22 +93,6 @@ def test_arguments_that_are_no_texts(log: io.StringIO) -> None:
     assert len(lines) == 2
     assert all(map(is_safe, lines))
     assert " 3 0.5 None" in lines[0]
-
-
-def test_an_exception_forges_no_line_either(log: io.StringIO) -> None:
-    """Its traceback is set in, if it could; others stay as they are for the user's formatters."""
-    InternalErrors().note("store", ValueError("plain"))
-    assert log.getvalue().splitlines()[-1] == "ValueError: plain"
-    log.truncate(0)
-    log.seek(0)
-    fault = RuntimeError("in the store")
-    fault.__cause__ = ValueError(FORGED)
-    InternalErrors().note("store", fault)
-    first, *more = log.getvalue().splitlines()
-    assert "store:RuntimeError failed" in first
-    assert "ValueError: a" in more[0]
-    assert [line for line in more[1:] if not line.startswith("  ")] == []
-    assert all(map(is_safe, more))
 
 
 def test_the_command_line_prints_no_commands() -> None:

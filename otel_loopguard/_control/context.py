@@ -37,10 +37,11 @@ _faults: Final = InternalErrors()
 
 
 class CurrentCall(NamedTuple):
-    """A call of a tool that is under way; its arguments are a JSON value or text."""
+    """A call of a tool that is under way; what is known of it is a JSON value or text."""
 
     tool: str
     args: object
+    outcome: object = None
 
 
 _call: ContextVar[CurrentCall | None] = ContextVar("loopguard-call-now", default=None)
@@ -134,6 +135,8 @@ class Guard(Protocol):
     def settings(self) -> Settings: ...
     @property
     def sees_steps(self) -> bool: ...
+    @property
+    def sees_calls(self) -> bool: ...
     def find(self, place: str | int) -> SessionHandle | None: ...
     def happened(self, what: Happening, times: int = 1) -> None: ...
     @property
@@ -343,6 +346,7 @@ class Questions:
 
     def __init__(self) -> None:
         self._asked = 0
+        self._calls = 0
         self._placed = False
         self._settled = False
 
@@ -363,6 +367,14 @@ class Questions:
                 warn_blind("no_steps", _BLIND)
             elif not self._placed and any(guard.settings.enabled for guard in _guards):
                 warn_blind("no_session", _BLIND)
+
+    def count_call(self) -> None:
+        """Counts a call that a loop asked about; warns if none is ever seen to be made."""
+        self._calls += 1
+        if self._calls != _BLIND or off() or not any(guard.sees_steps for guard in _guards):
+            return  # where nothing at all is seen, `count` tells
+        if not any(guard.sees_calls for guard in _guards):
+            warn_blind("no_calls", _BLIND)
 
 
 questions: Final = Questions()

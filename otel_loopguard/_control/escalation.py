@@ -152,7 +152,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         ValueError: The reason is empty or no text.
     """
     if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-        msg = f"reason of an escalation must be a non-empty text, got {reason!r:.100}"
+        msg = f"reason of an escalation must be a non-empty string, got {reason!r:.100}"
         raise ValueError(msg)
     found = known_session(session)
     if found is None:

@@ -141,6 +141,10 @@ class Control:
         """Id of the decision behind it."""
         return self.decision.id if self.decision else self.remote_decision_id
 
+    def __str__(self) -> str:
+        """What to tell the model; the action where there is nothing to tell."""
+        return self.hint or self.reason or self.action.value
+
 
 def is_reserved(name: str) -> bool:
     """True if a name is reserved for the guard itself, however it is written.

@@ -327,7 +327,7 @@ def _set(session: str, action: Action, reason: str, by: str | None, until: int |
 def _check(by: str | None, **texts: object) -> None:
     for name, text in {"by": by, **texts}.items():
         if text is not None and not isinstance(text, str):
-            msg = f"{name} must be a text, got {text!r:.100}"
+            msg = f"{name} must be a string, got {text!r:.100}"
             raise ValueError(msg)
     if by is not None and is_reserved(by):
         msg = f"by = {by!r:.100}: the guard itself has that name; expected that of a person"
@@ -429,7 +429,7 @@ def refused(tool: str, args: object = None) -> Control | None:
     ::
 
         if refusal := control.refused("search", args):
-            return refusal.hint or refusal.reason
+            return str(refusal)
 
     Args:
         tool: Name of the tool.
@@ -441,12 +441,13 @@ def refused(tool: str, args: object = None) -> Control | None:
         what to tell the model.
 
     Raises:
-        TypeError: The name is no text.
+        TypeError: The name is not a string.
     """
     if not isinstance(cast("object", tool), str):
         msg = f"tool: {expected('the name of one', tool, 'control.refused(tool, args)')}"
         raise TypeError(msg)
     found = context.asked_session()
+    context.questions.count_call()
     by_flag = (flag_refuses(found, tool, variant) for variant in spellings(args))
     return next(filter(None, by_flag), None) or objected(found, tool, args)
 

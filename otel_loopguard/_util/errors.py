@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
+from traceback import walk_tb
 from typing import Final, TypeVar
 
 from otel_loopguard._util.locks import new_lock
@@ -19,6 +21,8 @@ from otel_loopguard._util.logger import logger
 _KINDS: Final = 256
 """Kinds of faults that are counted apart. Some 100 places catch faults, of few classes; only names
 of users' own functions could make it more."""
+_FRAMES: Final = 6
+"""Innermost frames of a fault that are logged: from what failed to who asked for it."""
 
 
 class InternalErrors:
@@ -34,7 +38,10 @@ class InternalErrors:
         self._lock = new_lock()
 
     def note(self, where: str, fault: BaseException) -> None:
-        """Counts one fault, and logs it if it is the first of its kind."""
+        """Counts one fault, and logs it if it is the first of its kind: where, not its message.
+
+        What raised it may have put content into its message, unless nothing did: then it is ours.
+        """
         kind = f"{where}:{type(fault).__name__}"
         with self._lock:
             if kind not in self.counts and len(self.counts) >= _KINDS:
@@ -43,7 +50,8 @@ class InternalErrors:
             first = self.counts[kind] == 1
         if first:
             try:
-                logger.warning("%s failed and was skipped", kind, exc_info=fault)
+                place = place_of(fault, _FRAMES) or fault
+                logger.warning("%s failed and was skipped: %s", kind, place, extra={"fault": kind})
             except Exception:  # noqa: BLE001
                 # A log handler that throws must not do so into the agent.
                 with self._lock:
@@ -57,6 +65,16 @@ class InternalErrors:
         self.note(where, fault)
         if _raising:
             raise fault
+
+
+def place_of(fault: BaseException, frames: int) -> str:
+    """The innermost frames that an exception came through; empty if it was not raised."""
+    codes = [(frame.f_code, line) for frame, line in walk_tb(fault.__traceback__)][-frames:]
+    places = (
+        f"{'/'.join(Path(code.co_filename).parts[-2:])}:{line} {code.co_name}"
+        for code, line in codes
+    )
+    return " > ".join(places)
 
 
 _Argument = TypeVar("_Argument")

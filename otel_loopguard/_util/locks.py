@@ -32,6 +32,8 @@ from typing import Any, Final, Protocol, cast
 _KEPT_LATER: Final = 10_000
 """Calls that wait until a thread holds no lock; only a finalizer that ends spans in bulk makes so
 many."""
+_LEAST: Final = 64
+"""Locks, and owners, before their table is first looked through for those that are gone."""
 _RLock: Final = type(threading.RLock())
 """All locks are of one class, also where gevent puts another one there once this is imported.
 Eventlet even replaces those that it finds, see `_patched`."""
@@ -84,7 +86,7 @@ def new_lock() -> threading.RLock:
             # Those with another owner. Weak references would have to be called one by one.
             _known[:] = [known for known in _known if sys.getrefcount(known) > _state.unused]
             _own.extend(_known)
-            _state.most_known = 2 * len(_known) + 64
+            _state.most_known = 2 * len(_known) + _LEAST
         _known.append(lock)
         _own.append(lock)
     return lock
@@ -159,7 +161,7 @@ class _State:
     """State that a fork renews."""
 
     def __init__(self) -> None:
-        self.most_known = 64
+        self.most_known = self.most_owners = _LEAST
         only = [_RLock()]
         (self.unused,) = [sys.getrefcount(lock) for lock in only]
         self.settling = _RLock()
@@ -183,6 +185,11 @@ def _forked() -> None:
         if not lock._is_owned():  # noqa: SLF001
             lock._at_fork_reinit()  # noqa: SLF001
     waiting.clear()
+    # Once the tables here are new: owners make their locks anew.
+    for known in tuple(_owners):
+        owner = known()
+        if owner is not None:
+            owner.forked()
 
 
 _state = _State()
@@ -205,40 +212,19 @@ class Forked(Protocol):
 
 
 def reset_after_fork(owner: Forked) -> None:
-    """Calls `owner.forked()` in every child of a fork, as long as the owner lives."""
-    _owners.add(owner)
+    """Calls `owner.forked()` in every child of a fork, as long as the owner lives.
 
-
-class _Owners:
-    """Owners in the order in which they were made, held weakly.
-
-    What is registered with the interpreter stays for good: a process may make a million guards.
+    Owners are held weakly, in the order in which they were made. What is registered with the
+    interpreter itself stays for good, and a process may make a million guards.
     """
-
-    def __init__(self) -> None:
-        self._lock = new_lock()
-        self._references: list[weakref.ref[Forked]] = []
-        self._most = _LEAST
-
-    def add(self, owner: Forked) -> None:
-        with self._lock:
-            if len(self._references) >= self._most:
-                self._references = [known for known in self._references if known() is not None]
-                self._most = 2 * len(self._references) + _LEAST
-            self._references.append(weakref.ref(owner))
-
-    def forked(self) -> None:
-        for known in tuple(self._references):
-            owner = known()
-            if owner is not None:
-                owner.forked()
+    with _making:
+        if len(_owners) > _state.most_owners:
+            _owners[:] = [known for known in _owners if known() is not None]
+            _state.most_owners = 2 * len(_owners) + _LEAST
+        _owners.append(weakref.ref(owner))
 
 
-_LEAST: Final = 64
-"""Owners before the table is first looked through for those that are gone."""
-_owners: Final = _Owners()
+_owners: Final[list[weakref.ref[Forked]]] = []
 
 if hasattr(os, "register_at_fork"):
-    # In this order: owners make their locks anew once the tables here are.
     os.register_at_fork(after_in_child=_forked)
-    os.register_at_fork(after_in_child=_owners.forked)

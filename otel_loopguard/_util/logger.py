@@ -8,8 +8,7 @@ tools, replies) forges no line and commands no terminal: `text.py` says what is 
 from __future__ import annotations
 
 import logging
-import traceback
-from collections.abc import Callable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -22,8 +21,6 @@ from otel_loopguard._util.text import printable
 _PREFIX: Final = "otel-loopguard: "
 _USUAL: Final = frozenset(vars(logging.LogRecord("", 0, "", 0, "", (), None)))
 _PLAIN: Final = (int, float, type(None))
-_CAUSES: Final = 20
-"""Causes of an exception that are looked at; a chain may be a circle."""
 
 if TYPE_CHECKING:
     _Adapter = logging.LoggerAdapter[logging.Logger]
@@ -95,12 +92,6 @@ def _safe(record: logging.LogRecord) -> bool:
         value = getattr(record, name)
         if isinstance(value, str):
             setattr(record, name, printable(value))
-    if record.exc_info and not record.exc_text:
-        fault = record.exc_info[1]
-        if fault is not None and any(_forges(one) for one in _chain(fault)):
-            # Set behind the first line, so that no line of it looks like one of the log.
-            lines = "".join(traceback.format_exception(fault)).rstrip("\n").split("\n")
-            record.exc_text = "\n  ".join(map(printable, lines))
     return True
 
 
@@ -108,24 +99,6 @@ def _shown(value: object) -> object:
     if isinstance(value, str):
         return printable(value)
     return value if isinstance(value, _PLAIN) else _Shown(value)
-
-
-def _chain(fault: BaseException) -> Iterator[BaseException]:
-    """An exception and its causes."""
-    one: BaseException | None = fault
-    for _ in range(_CAUSES):
-        if one is None:
-            return
-        yield one
-        one = one.__cause__ or one.__context__
-
-
-def _forges(fault: BaseException) -> bool:
-    """True if the text of an exception has several lines, or invisible characters."""
-    said = traceback.format_exception_only(type(fault), fault)
-    return hasattr(fault, "exceptions") or any(
-        printable(line) != line for line in (part.removesuffix("\n") for part in said)
-    )
 
 
 logger: Final = Log()

@@ -39,7 +39,7 @@ def named(what: str, given: object) -> str:
         ValueError: It is none.
     """
     if not isinstance(given, str) or not given:
-        msg = f"{what} must be a non-empty text, got {given!r:.100}"
+        msg = f"{what} must be a non-empty string, got {given!r:.100}"
         raise ValueError(msg)
     return given
 

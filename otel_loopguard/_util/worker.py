@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import random
 import threading
 import time
 import weakref
@@ -68,6 +69,9 @@ class BackgroundThread:
 
     Between two turns the thread does not keep the object of `turn` alive, unless `weak` is false.
     Spans of what `turn` does are suppressed, unless `suppress` is false. No method waits.
+
+    Attributes:
+        is_running: True if there is a thread.
     """
 
     def __init__(  # noqa: PLR0913
@@ -86,13 +90,8 @@ class BackgroundThread:
         """Starts anew in the child of a fork: the thread is the parent's."""
         self._lock = new_lock()
         self._signal = Signal()
-        self._running = False
+        self.is_running = False
         self._ident = 0
-
-    @property
-    def is_running(self) -> bool:
-        """True if there is a thread."""
-        return self._running
 
     @property
     def is_current(self) -> bool:
@@ -104,11 +103,11 @@ class BackgroundThread:
         with self._lock:
             signal = self._signal
             signal.set()
-            if not self._running:
-                self._running = True
+            if not self.is_running:
+                self.is_running = True
                 if not start_thread(self._name, self._run, signal):
                     # The next `wake` tries again.
-                    self._running = False
+                    self.is_running = False
                     # While the interpreter ends there is none to be had, and who waits stands in.
                     if threading.main_thread().is_alive():
                         self._errors.note(self._name, RuntimeError("no thread could be started"))
@@ -118,7 +117,7 @@ class BackgroundThread:
 
         From Python 3.12 on no thread can be started while the interpreter ends. For who waits.
         """
-        turn = None if self._running else self._turn()
+        turn = None if self.is_running else self._turn()
         if turn is None:
             return False
         with swallow(self._errors, self._name), self._suppressed():
@@ -129,7 +128,7 @@ class BackgroundThread:
         """Ends the thread after its turn; the next `wake` starts a new one."""
         with self._lock:
             signal, self._signal = self._signal, Signal()
-            self._running = False
+            self.is_running = False
         signal.set()
 
     def _run(self, signal: Signal) -> None:
@@ -152,7 +151,7 @@ class BackgroundThread:
         finally:
             with self._lock:
                 if signal is self._signal and self._ident == threading.get_ident():
-                    self._running = False
+                    self.is_running = False
                     self._ident = 0
 
     def _is_over(self, signal: Signal) -> bool:
@@ -162,11 +161,11 @@ class BackgroundThread:
         with self._lock:
             if signal is not self._signal:
                 return True
-            self._running, self._ident = False, 0
+            self.is_running, self._ident = False, 0
             # A finalizer may have called `wake` right here, and so have started another thread.
-            if self._running or not signal.is_set():
+            if self.is_running or not signal.is_set():
                 return True
-            self._running, self._ident = True, threading.get_ident()
+            self.is_running, self._ident = True, threading.get_ident()
             return False
 
 
@@ -262,6 +261,31 @@ class BackgroundWorker(Generic[_Item]):
         finally:
             self._delivering = False
         return 0
+
+
+_FIRST_PAUSE_S: Final = 0.05
+"""A dropped connection is usually back at once."""
+_DOUBLED: Final = 16  # times: 50 ms are an hour then
+_SPREAD: Final = random.SystemRandom()
+"""Processes do not all come back at once. The state of `random` is the application's."""
+
+
+class Pauses:
+    """Pauses between attempts, doubled up to `most_s`, and spread over time.
+
+    Attributes:
+        failures: Failures since the last success; set it to 0 with each.
+    """
+
+    def __init__(self, most_s: float) -> None:
+        self._most_s = most_s
+        self.failures = 0
+
+    def next_s(self) -> float:
+        """Seconds from a failure to the next attempt."""
+        pause_s = min(_FIRST_PAUSE_S * 2 ** min(self.failures, _DOUBLED), self._most_s)
+        self.failures += 1
+        return pause_s * _SPREAD.uniform(0.5, 1)
 
 
 # An address that is down for minutes is tried once a minute: it is back for a minute at most

@@ -8,7 +8,7 @@ itself. DuckDB, pyarrow, Ray and chdb are extras, imported where they are used.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
@@ -46,14 +46,14 @@ class Spent:
     start: int = 0
     end: int = 0
 
-    def add(self, step: Step) -> None:
+    def add(self, step: Step, cost: float | None) -> None:
         """Counts one step."""
         self.steps += 1
         self.calls += step.kind is Kind.TOOL
         if step.tokens is not None:
             self.tokens = (self.tokens or 0) + step.tokens
-        if step.cost is not None:
-            self.cost = (self.cost or 0.0) + step.cost
+        if cost is not None:
+            self.cost = (self.cost or 0.0) + cost
         if step.start:
             self.start = min(self.start or step.start, step.start)
         self.end = max(self.end, step.end or step.start)
@@ -113,8 +113,8 @@ def replay_session(  # noqa: PLR0913
         like: A guard of these settings, to make the session's own from.
     """
     reasons = Counter[str]() if broken is None else broken
-    results = _Results(source)
     guard = Engine(settings, clock="replay", like=like)
+    results = _Results(source, guard.cost_of)
     guard.subscribe("backtest", on_step=results.on_step, on_decision=results.on_decision)
     try:
         stream = iter(rows)
@@ -168,14 +168,15 @@ def _run(rows: Rows, session: str, broken: Counter[str]) -> Run | None:
 class _Results:
     """The results of the sessions that a guard saw."""
 
-    def __init__(self, source: str) -> None:
+    def __init__(self, source: str, cost_of: Callable[[Step], float | None]) -> None:
         self.loop: bool | None = None
         self._source = source
+        self._cost_of = cost_of
         # By the object, for the key may change while spans come in.
         self._found: dict[int, tuple[Observation | DecisionRecord, BacktestResult]] = {}
 
     def on_step(self, seen: Observation) -> None:
-        self._result(seen).spent.add(seen.step)
+        self._result(seen).spent.add(seen.step, self._cost_of(seen.step))
 
     def on_decision(self, made: DecisionRecord) -> None:
         self._result(made).add(made.decision)

@@ -261,10 +261,17 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
 
 
 @app.command("eval", rich_help_panel=_RECORDED)
-def evaluate(
+def evaluate(  # noqa: PLR0913, PLR0917
     files: Files,
     form: Form = Format.TABLE,
     settings: SettingsFile = None,
+    stuck: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="SESSION",
+            help="Session that got stuck; may be repeated. Others without a label are healthy.",
+        ),
+    ] = None,
     errors: Annotated[
         bool,
         typer.Option(
@@ -277,7 +284,8 @@ def evaluate(
     """Measures the guard on labelled runs: what it finds, and what it would wrongly stop."""
     from otel_loopguard.cli.evaluate import print_evaluation  # noqa: PLC0415
 
-    return print_evaluation(files, form, _settings(settings), errors=errors, jobs=jobs)
+    named = frozenset(stuck or ())
+    return print_evaluation(files, form, _settings(settings), errors=errors, jobs=jobs, stuck=named)
 
 
 @app.command(rich_help_panel=_RECORDED)
@@ -502,13 +510,13 @@ def allow(
 def answer(  # noqa: PLR0913, PLR0917  # they are options
     escalation: Annotated[str, typer.Argument(metavar="ESCALATION", help="Id of the escalation.")],
     said: Annotated[
-        str, typer.Argument(metavar="ANSWER", help="continue, abort, modify-plan or skip-task.")
+        str, typer.Argument(metavar="ANSWER", help="continue, abort, modify_plan or skip_task.")
     ],
     guidance: Guidance = None,
     plan: Annotated[
         str | None,
         typer.Option(
-            "--plan", metavar="FILE", help="With modify-plan: JSON list of the new tasks, or -."
+            "--plan", metavar="FILE", help="With modify_plan: JSON list of the new tasks, or -."
         ),
     ] = None,
     limit: Annotated[

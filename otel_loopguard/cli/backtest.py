@@ -49,7 +49,7 @@ def print_backtest(source: str, settings: Sequence[Settings], out: Path, **optio
     say(f"{stopped:,} would have been stopped{'; the summary lists them' if stopped else ''}")
     for each in made:
         say(f"decisions: {each.parts}")
-    say(f"summary: {page}")
+    say(f"summary: {page.resolve()}")
     return 1 if found.notes.broken else 0
 
 

@@ -70,7 +70,7 @@ def _stubborn_agent(tracer: Tracer) -> None:
             state = control.current()
             if state.decision_id != decision_id:
                 decision_id = state.decision_id
-                _say("guard", f"{state.action}: {state.hint or state.reason}")
+                _say("guard", f"{state.action}: {state}")
             attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted"}
             with tracer.start_as_current_span("chat scripted", attributes=attributes):
                 calm = state.action is Action.ALLOW

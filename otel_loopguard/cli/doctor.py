@@ -7,7 +7,7 @@ import os
 import re
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib import metadata
 from importlib.util import find_spec
@@ -23,7 +23,7 @@ from otel_loopguard.cli.hook import lacking, repository
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, counted, give, line
 from otel_loopguard.cli.replay import recorded_steps
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.hooks.install import states
@@ -400,17 +400,19 @@ def _telemetry() -> Iterator[Finding]:
     yield from _variables("OTEL_", "OPENINFERENCE_", "TRACELOOP_")
 
 
-def _variables(*begins: str) -> Iterator[Finding]:
+def _variables(*begins: str, but: Collection[str] = ()) -> Iterator[Finding]:
     """The names of variables that are set."""
-    names = sorted(name for name in os.environ if name.upper().startswith(begins))
+    named = os.environ.keys() - set(but)
+    names = sorted(name for name in named if name.upper().startswith(begins))
     if names:
         yield _finding("variables", names=", ".join(names))
 
 
 def _settings() -> Iterator[Finding]:
-    yield from _variables(PREFIX)
-    for name in unknown(Settings):
-        yield _finding("unknown variable", name=name, variable=name.partition(" ")[0])
+    strangers = {name.partition(" ")[0]: name for name in unknown(Settings)}
+    yield from _variables(PREFIX, but=strangers)
+    for variable, name in strangers.items():
+        yield _finding("unknown variable", name=name, variable=variable)
     file = os.environ.get(FILE)
     try:
         settings = Settings()
@@ -425,6 +427,8 @@ def _settings() -> Iterator[Finding]:
         yield _finding("guard off")
     elif settings.mode == "shadow":
         yield _finding("shadow")
+    elif not Action(settings.max_action).stops:
+        yield _finding("hints only", action=settings.max_action)
     yield _store(settings)
     if settings.digest_key:
         yield _finding("digest key")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from functools import partial
 from math import sqrt
@@ -14,9 +15,9 @@ import typer
 
 from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, cell, console, json_line, keep_faults, line, table
-from otel_loopguard.cli.replay import ReplayResult, result_of
+from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.replay import Run
+from otel_loopguard.replay import Recording, Run
 from otel_loopguard.replay.workers import spread
 
 if TYPE_CHECKING:
@@ -51,16 +52,21 @@ class Judgement:
         return self.noticed if level == "noticed" else self.stopped
 
 
-def print_evaluation(
-    files: Sequence[str], form: Format, settings: Settings, *, errors: bool, jobs: int
-) -> int:
+def print_evaluation(  # noqa: PLR0913
+    files: Sequence[str], form: Format, settings: Settings, *,
+    errors: bool, jobs: int, stuck: AbstractSet[str] = frozenset(),
+) -> int:  # fmt: skip
     """Evaluates labelled runs and prints one object or row per slice; returns the exit code.
 
-    Spans have no labels; files of them are named on standard error and left out.
+    Spans have no labels: unless some sessions are named as stuck, they are left out.
     """
     with Inputs(files) as inputs:
         work = partial(_judged, settings=settings)
-        found = list(spread(work, labelled_runs(inputs), jobs, keep_faults, steps_of))
+        if stuck:
+            named = named_runs(inputs, settings, stuck)
+            found = [(judgement(run, result), mistake(run, result)) for run, result in named]
+        else:
+            found = list(spread(work, labelled_runs(inputs), jobs, keep_faults, steps_of))
     scores = list(score_rows([judged for judged, _ in found]))
     mistakes = [wrong for _, wrong in found if wrong is not None] if errors else []
     if form is Format.JSON:
@@ -82,7 +88,41 @@ def labelled_runs(inputs: Inputs) -> Iterator[Run]:
             else:
                 spans += 1
         if spans:
-            inputs.note(f"{recording.name}: {spans:,} spans have no labels and are left out")
+            inputs.note(
+                f"{recording.name}: {spans:,} spans have no labels and are left out; --stuck "
+                "SESSION labels their sessions"
+            )
+
+
+def named_runs(
+    inputs: Inputs, settings: Settings, stuck: AbstractSet[str]
+) -> Iterator[tuple[Run, ReplayResult]]:
+    """All runs and sessions, with their results; one without a label is healthy if not named."""
+    met: set[str] = set()
+    for recording in inputs:
+        for run, result in _replayed(inputs, recording, settings):
+            met |= stuck & {run.id}
+            if run.loop is None:
+                run.loop = run.id in stuck
+            yield run, result
+    if unmet := ", ".join(sorted(stuck - met)):
+        inputs.note(f"otel-loopguard: --stuck {unmet}: no run has this name")
+
+
+def _replayed(
+    inputs: Inputs, recording: Recording, settings: Settings
+) -> Iterator[tuple[Run, ReplayResult]]:
+    spans = SpanResults(recording.name, settings)
+    for entry in inputs.entries(recording):
+        if isinstance(entry, Run):
+            yield entry, result_of(entry, settings)
+        else:
+            yield from map(_unlabelled, spans.add(entry))
+    yield from map(_unlabelled, spans.finish())
+
+
+def _unlabelled(result: ReplayResult) -> tuple[Run, ReplayResult]:
+    return Run(result.session, result.source, "spans"), result
 
 
 def steps_of(run: Run) -> int:
@@ -100,7 +140,7 @@ def judgement(run: Run, result: ReplayResult) -> Judgement:
     noticed = next((one.step for one in result.decisions if one.action is not Action.ALLOW), None)
     stopped = next((one.step for one in result.decisions if one.action.stops), None)
     return Judgement(
-        run.tier, run.source, run.loop, len(run.steps), run.onset_step, noticed, stopped, run.group
+        run.tier, run.source, run.loop, result.steps, run.onset_step, noticed, stopped, run.group
     )
 
 
@@ -201,13 +241,13 @@ def show_scores(rows: Sequence[Row]) -> None:
                     for level in LEVELS
                     for each in (row[f"{level}_{kind}"], _bounds(row, f"{level}_{share}"))
                 ),
-                *(row[f"{level}_median_steps"] if kind == "tp" else None for level in LEVELS),
+                *(row[f"{level}_median_steps"] for level in LEVELS if kind == "tp"),
             )
             for row in rows
             if row[runs] and (row["tier"] != ALL or row["source"] == ALL)
         ]
         if cells:
-            show_table(f"{title} runs", _COLUMNS, cells)
+            show_table(f"{title} runs", _COLUMNS[: len(cells[0])], cells)
 
 
 def _bounds(row: Row, share: str) -> str:
@@ -247,7 +287,7 @@ def mistake(run: Run, result: ReplayResult) -> Row | None:
         "id": run.id,
         "tier": run.tier,
         "source": run.source,
-        "steps": len(run.steps),
+        "steps": result.steps,
         "onset": run.onset_step,
         **{name: getattr(first, name, None) for name in said},
         "strongest": result.strongest.value,

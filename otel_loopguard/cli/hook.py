@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
+from tempfile import TemporaryFile
 from typing import Annotated
 
 import typer
@@ -14,6 +15,9 @@ from otel_loopguard.cli.output import Format, console, give, say, table
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks.install import HOOK_FILES, SCOPES, State, install, states, uninstall
 from otel_loopguard.hooks.state_folder import StateFolder
+
+_ROOM = 64 * 1024
+"""Bytes that an event may need in the state: some pages of its file."""
 
 app = typer.Typer(
     name="hook", help="Guards a coding agent through its own hooks.", no_args_is_help=True
@@ -150,7 +154,10 @@ def lacking(state: State) -> str:
     if state.missing_events:
         return f"no hooks for {', '.join(state.missing_events)}: install again"
     try:
-        StateFolder().make()  # as their first event does
+        folder = StateFolder()
+        folder.make()  # as their first event does
+        with TemporaryFile(dir=folder.path) as file:
+            file.write(bytes(_ROOM))
     except OSError as error:
         return f"no event is judged: {error}; set XDG_STATE_HOME to another folder"
     return ""

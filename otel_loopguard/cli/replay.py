@@ -187,12 +187,17 @@ def show(found: Sequence[ReplayResult], forest: Forest | None) -> None:
         if branch is not None:
             out.print(branch)
         told = "; ".join(
-            f"{word(one.action)} at step {one.step + 1} ({one.reason}, count {one.count:.0f})"
+            f"{word(one.action)} at step {one.step + 1} ({one.reason}, count {_count(one)})"
             for one in result.decisions
         )
         strongest = word(result.strongest) if result.decisions else ""
         rows.append((result.session, result.source, result.steps, strongest, cell(told, 10_000)))
     out.print(table(("session", "source", "steps#", "strongest", "decisions~"), rows))
+
+
+def _count(decision: Decision) -> str:
+    small = decision.about_limit and decision.count < 100  # dollars, seconds
+    return f"{decision.count:.3g}" if small else f"{decision.count:.0f}"
 
 
 def replay_all(

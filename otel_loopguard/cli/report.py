@@ -16,6 +16,7 @@ from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import Format, console, give, json_line, line, say, sentence, table
 from otel_loopguard.cli.replay import RecordedStep, decision_row, recorded_steps, replay_all
 from otel_loopguard.evidence import error_class, parsed
+from otel_loopguard.policy.explain import NOTHING_FOUND
 
 if TYPE_CHECKING:
     from otel_loopguard.core.report import Report
@@ -98,15 +99,23 @@ def print_explanations(
 ) -> int:
     """Prints one text or object per session of a recording, or of a live session.
 
+    Sessions about which there is nothing to say are only counted in a text.
+
     Returns:
         The exit code; 1 if no live process knows the session.
     """
     if what == "-" or Path(what).exists():
+        quiet, last = 0, ""
         with Inputs([what]) as inputs:
             for result in replay_all(inputs, settings):
-                if result.explanation is not None:
-                    told = result.explanation
+                told = result.explanation
+                if told is not None and not told.found and form is Format.TABLE:
+                    quiet, last = quiet + 1, str(told)
+                elif told is not None:
                     _explain(form, {"source": result.source, **told.to_dict()}, str(told))
+        if quiet:
+            said = last if quiet == 1 else f"in {quiet:,} sessions {NOTHING_FOUND}"
+            _explain(form, {}, said)
         return inputs.code
     transport, known = live.transport_to(store, socket), False
     for reply in transport.ask({"op": "explain", "session": what}):

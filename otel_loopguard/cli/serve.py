@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY
-from otel_loopguard.cli.output import has_exception, say
+from otel_loopguard.cli.output import is_fault, say
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.replay.workers import COLLECTED
 from otel_loopguard.server import Server, ServerSettings, Tenants
@@ -60,7 +60,7 @@ def _log_all() -> None:
         return record.levelno >= logging.WARNING or by != POLICY
 
     logger = logging.getLogger("otel_loopguard")
-    logger.removeFilter(has_exception)
+    logger.removeFilter(is_fault)
     logger.addFilter(is_line)
     logger.setLevel(logging.INFO)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s")

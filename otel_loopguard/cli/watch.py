@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from otel_loopguard._control.flag import APPLICATION, POLICY, Flag
+from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.live import user_name
 from otel_loopguard.cli.output import line, say, word
 from otel_loopguard.cli.replay import FOREVER_S
@@ -34,8 +35,6 @@ if TYPE_CHECKING:
 LEAST_S: Final = 0.5
 """Seconds between two looks, at least: an agent writes a line in seconds, and a walk through its
 folders asks the disk for each file."""
-# Reports of broken lines that are printed: whoever watches reads decisions, not these.
-_REPORTS_SHOWN: Final = 10
 _YES: Final = frozenset(("y", "yes"))
 _NO: Final = frozenset(("n", "no"))
 
@@ -77,7 +76,8 @@ def watch_agents(
 
     before = [signal.signal(one, end) for one in ends]
     try:
-        watch.run(rounds or sys.maxsize)
+        with watch.reports:
+            watch.run(rounds or sys.maxsize)
     except KeyboardInterrupt:
         pass
     finally:
@@ -96,6 +96,9 @@ _ENDING: Final = tuple(
 
 
 def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
+    if not settings.enabled:
+        msg = "nothing would be judged: enabled (LOOPGUARD_ENABLED) is false"
+        raise LoopGuardSettingsError(msg)
     if may_stop and not psutil.LINUX:
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
         raise LoopGuardSettingsError(msg)
@@ -125,18 +128,18 @@ class _AgentWatch:
         self, settings: Settings, folders: Sequence[Path], may_stop: bool, interval_s: float
     ) -> None:
         self._may_stop = may_stop
+        self.reports = Inputs(())  # of broken lines
         self._interval_s = interval_s
         self._webhook = bool(settings.webhook_url)
         self._made: list[Decision] = []
         self._stopped: dict[str, _Stopped] = {}
-        self._reports = 0
         self._typing = sys.stdin is not None  # until standard input ends
         self._guard = LoopGuard(
             _live(settings),
             local=False,
             on_decision=lambda _session, decision: self._made.append(decision),
         )
-        self._followed = FollowedFolders(folders, self._broken, self._guard.forget)
+        self._followed = FollowedFolders(folders, self.reports.report, self._guard.forget)
 
     def run(self, rounds: int) -> None:
         """Looks again and again."""
@@ -270,13 +273,6 @@ class _AgentWatch:
             else:
                 self._ask()
             self._answer()
-
-    def _broken(self, path: str, number: int, why: str) -> None:
-        self._reports += 1
-        if self._reports <= _REPORTS_SHOWN:
-            say(f"{path}:{number}: {why}", error=True)
-        if self._reports == _REPORTS_SHOWN:
-            say("otel-loopguard: further reports are left out", error=True)
 
     @staticmethod
     def _say(text: str) -> None:

@@ -91,14 +91,10 @@ class Objection(NamedTuple):
     Attributes:
         reason: Short code (`breaker_open`, `check_failed`).
         message: A sentence that says what was measured, without content of the call.
-        confidence: How sure, 0 to 1.
-        follow_ups: What a runtime does next, in this order.
     """
 
     reason: str
     message: str
-    confidence: float
-    follow_ups: tuple[FollowUp, ...]
 
 
 class Factors(NamedTuple):

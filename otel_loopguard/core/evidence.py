@@ -160,8 +160,8 @@ class Evidence:
     the call failed."""
     item: bool = False
     """True if it asks the same of another item than the call of its tool before. Told only of what
-    found nothing, failed, or was answered by a word or two; of another number or id also where up
-    to 200 characters bring nothing new."""
+    found nothing, failed, or was answered by a word or two; of another number or id, and where it
+    only reads of another name, also where up to 200 characters bring nothing new."""
     absent: bool = False
     """True if it failed because that item, asked for the first time, is not there."""
     file: Key | None = None

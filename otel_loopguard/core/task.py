@@ -118,7 +118,7 @@ def _task(item: object, number: int, problems: list[Problem]) -> Task | None:
     if fields is None or name is None:
         expected, got = "a map, a dataclass or a pydantic model", item
         if fields is not None:
-            expected, got = "an id, a non-empty text", fields.get("id")
+            expected, got = "an id, a non-empty string", fields.get("id")
         message = f"task number {number}: expected {expected}, got {_shown(got)}"
         problems.append(Problem("field", (), message))
         return None
@@ -197,13 +197,13 @@ def _estimate(value: object) -> float:
 
 
 _FIELDS: Final[Mapping[str, tuple[Callable[[object], object], str]]] = {
-    "tool": (_text, "a text"),
-    "agent": (_text, "a text"),
+    "tool": (_text, "a string"),
+    "agent": (_text, "a string"),
     "depends_on": (_needs, "a list of ids"),
     "priority": (_priority, "a number, or low, medium or high"),
     "estimate_ms": (_estimate, "a number of milliseconds, 0 or more"),
     "parallel_safe": (_flag, "true or false"),
-    "description": (_text, "a text"),
+    "description": (_text, "a string"),
     "optional": (_flag, "true or false"),
 }
 """Readers of the fields of a task, and what each field is."""

@@ -262,7 +262,9 @@ class Outage(BaseDetector):
             return None
         threshold = self._settings.of(tool).error_threshold
         several = len(counted.tools) > 1
-        if not (several or transient) or not reaches(counted.count, evidence.needs(threshold)):
+        # Who asks for one thing after the other has tried none of them again.
+        again = transient and counted.different < counted.times
+        if not (several or again) or not reaches(counted.count, evidence.needs(threshold)):
             return None
         pauses = evidence.call is not None and (several or not evidence.fresh)
         return self.found(

@@ -74,10 +74,10 @@ class Stagnation(CountingDetector):
         before, was, equal, since = last.mark if last else ("", exact, True, evidence.epoch)
         varied = was != exact
         equal = equal and not varied
-        telling = evidence.outcome_size >= _LINE and not evidence.nothing and not evidence.item
-        weight = 1.0 if telling else _weight(evidence, before)
-        if not reads:
-            weight *= _UNKNOWN * says(evidence.outcome_size)
+        weight = _weight(evidence, before, reads=reads)
+        if last is not None and last.times == 1 and evidence.item:
+            # Only with the second item it is known that the first was one.
+            last.count = min(last.count, weight)
         # Where nobody knows that it only reads, another id may be that of another thing.
         if last is not None and not (evidence.seen and (reads or not (varied and evidence.fresh))):
             weight *= _NEARLY
@@ -106,7 +106,15 @@ class Stagnation(CountingDetector):
         )  # fmt: skip
 
 
-def _weight(evidence: Evidence, before: str) -> float:
+def _weight(evidence: Evidence, before: str, *, reads: bool) -> float:
+    """Weight of an answer; less of one that is of an unknown tool."""
+    size = evidence.outcome_size
+    telling = size >= _LINE and not evidence.nothing and not evidence.item
+    weight = 1.0 if telling else _weight_of_short(evidence, before)
+    return weight if reads else weight * _UNKNOWN * says(size)
+
+
+def _weight_of_short(evidence: Evidence, before: str) -> float:
     """Weight of an answer that is short, found nothing, or differs from the sample before it."""
     size = evidence.outcome_size
     weight = min(max(size / _LINE, _WORD), 1.0)
@@ -116,7 +124,8 @@ def _weight(evidence: Evidence, before: str) -> float:
             return 0.0
     well = size >= _LINE and not evidence.failing and not evidence.rejects
     if evidence.item and evidence.place is None and (evidence.nothing or well):
-        return min(weight, ITEM)
+        # Of items that are not there another detector tells.
+        return 0.0 if evidence.nothing else min(weight, ITEM)
     return 0.0 if evidence.brief and not evidence.rejects else weight
 
 
@@ -266,8 +275,10 @@ class NothingNew(BaseDetector):
         before = self._agents.get(evidence.agent)
         newest, last, epoch = before or (deque[float](maxlen=_LAST), -1, evidence.epoch)
         # To look again after a change is no standstill, nor is another answer to an equal call, the
-        # one that a user asks for once more, or a word about another item: all there is to say.
-        anew = evidence.changed or evidence.brief or evidence.anew
+        # one that a user asks for once more, or a word about another item: all there is to say. Of
+        # items that are not there another detector tells.
+        missing = evidence.item and evidence.nothing
+        anew = evidence.changed or evidence.brief or evidence.anew or missing
         known = known and epoch == evidence.epoch and not anew
         seen = 1.0 - evidence.rested if known else 0.0
         if evidence.round == last and newest:

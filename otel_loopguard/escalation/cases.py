@@ -73,7 +73,7 @@ def reply_of(said: Mapping[str, object], via: str) -> Reply:
     for name in ("guidance", "by"):
         value = said.get(name)
         if value is not None and not isinstance(value, str):
-            msg = f"{name} of an answer must be a text, got {value!r:.100}"
+            msg = f"{name} of an answer must be a string, got {value!r:.100}"
             raise EscalationError(msg)
     who = str(said.get("by") or "").strip()[:NAME] or via
     _check_name(who)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.text import encoded
-from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation import protocol
 from otel_loopguard.stores import open_store
@@ -25,8 +25,6 @@ _WAIT_S: Final = 1
 _KEPT_S: Final = 30
 # Past that a request would take seconds to send; a fleet so large has more than one store.
 _PROCESSES: Final = 10_000
-# A Redis that restarts is back within seconds; the pauses double from here.
-_FIRST_PAUSE_S: Final = 0.2
 
 _PUT: Final = """
 redis.call('RPUSH', KEYS[1], ARGV[1])
@@ -114,13 +112,12 @@ class MailboxServer:
 
     def __init__(self, settings: Settings, admin: AdminHandlers, faults: InternalErrors) -> None:
         self._heartbeat_s = settings.tuning.admin.heartbeat_s
-        self._longest_s = settings.tuning.stores.retry_s
         self._process = admin.process
         self._admin = weakref.ref(admin)
         self._mailboxes = Mailboxes(settings)
         self._faults = faults
         self._next = 0.0
-        self._pause_s = _FIRST_PAUSE_S
+        self._pauses = Pauses(settings.tuning.stores.retry_s)
         self._ended = False
         self._thread = BackgroundThread("admin", self._turn, faults, weak=False)
 
@@ -150,11 +147,10 @@ class MailboxServer:
             admin = self._admin()
             if found is not None and admin is not None:
                 self._mailboxes.reply(found[0], admin.answer(found[1], self._faults))
-            self._pause_s = _FIRST_PAUSE_S
+            self._pauses.failures = 0
             return 0
         self._next = 0.0
-        pause_s, self._pause_s = self._pause_s, min(2 * self._pause_s, self._longest_s)
-        return pause_s
+        return self._pauses.next_s()
 
 
 class StoreTransport(protocol.Transport):

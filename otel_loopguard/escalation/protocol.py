@@ -319,7 +319,7 @@ def _refused(request: Message) -> Message | None:
         return refusal("unknown_request", f"there is no request {op!r:.100}")
     for name in _TEXTS:
         if not isinstance(request.get(name, ""), str):
-            return refusal("refused", f"{name} must be a text")
+            return refusal("refused", f"{name} must be a string")
     if is_reserved(by):
         return refusal("refused", f"by = {by!r:.100}: the guard itself has that name")
     if unknown := request.keys() - {"op", "via", *_TAKES[op]}:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.error_kinds import text_signature
-from otel_loopguard.core.evidence import Effect, Evidence, Numbers, Waited
+from otel_loopguard.core.error_kinds import text_class, text_signature
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence, Numbers, Waited
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key, maker_of
@@ -74,15 +74,21 @@ class _Agent:
 class Rounds:
     """Numbers the rounds of one session: by its model calls where they are seen, else by times."""
 
-    __slots__ = ("_agents", "_models", "_number")
+    __slots__ = ("_agents", "_before", "_models", "_number")
 
     def __init__(self) -> None:
         self._number = self._models = 0
+        self._before = _Agent()
         # Under 0 the calls and the models of which it is not known whose they are.
         self._agents: dict[int, _Agent] = {}
 
+    def follow(self, past: Rounds) -> None:
+        """Lets an agent's first call be beside the last round of the past, which had one agent."""
+        if not self._number:
+            self._before = replace(past._of(0), number=0)
+
     def _of(self, agent: int) -> _Agent:
-        known = self._agents.get(agent) or _Agent()
+        known = self._agents.get(agent) or replace(self._before)
         keep(self._agents, agent, known, AGENTS)
         return known
 
@@ -160,20 +166,27 @@ def _is_record(said: object) -> bool:
     return isinstance(said, dict)
 
 
-def _is_item(found: Evidence, call: Call, name: ToolName, last: str) -> bool:
+def _is_item(found: Evidence, call: Call, name: ToolName, last: str, said: str) -> bool:
     """True if it asks for another item, where that matters; otherwise only if numbers tell it."""
     missing = found.nothing or found.error
-    if missing or found.outcome_size < _BRIEF:
-        if not missing and name.asks and found.runs_code:
-            # Another query is another question, and one number all that it is answered by.
-            return last != call.sample
-        # What is not there is asked for in other spellings before it is given up.
-        return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
-            missing and calls.is_respelled(last, call.sample)
-        )
-    if found.novelty is None or found.novelty > _NOTHING_NEW:
-        return False
-    return found.outcome_size < _NOTE and calls.is_numbered(last, call.sample)
+    short = missing or found.outcome_size < _BRIEF
+    if short and not missing and name.asks and found.runs_code:
+        # Another query is another question, and one number all that it is answered by.
+        return last != call.sample
+    if not short:
+        if found.outcome_size >= _NOTE or found.novelty is None or found.novelty > _NOTHING_NEW:
+            return False
+        # That something will pass is no answer about an item.
+        if text_class(said) is ErrorClass.TRANSIENT:
+            return False
+        # Who guesses addresses looks for one thing, not for many; what nobody knows to read may be
+        # given its name in whatever words.
+        if found.effect is not _READ or "/" in call.sample:
+            return calls.is_numbered(last, call.sample)
+    # What is not there is asked for in other spellings before it is given up.
+    return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
+        (missing or not short) and calls.is_respelled(last, call.sample)
+    )
 
 
 def _may_be_item(found: Evidence, call: Call, name: ToolName) -> bool:
@@ -253,12 +266,15 @@ class ToolCallExtractor:
         self._asked, self._paid = 0, 0.0
         self._writes: dict[int, None] = {}
 
-    def adopt(self, pace: Pace, habits: RepeatBaseline, tools: Mapping[str, float | None]) -> None:
+    def adopt(
+        self, pace: Pace, habits: RepeatBaseline, tools: Mapping[str, float | None], rounds: Rounds
+    ) -> None:
         """Goes on from what the calls of a journal tell of their tools, and of the times they name.
 
         Their arguments are gone: what the next call of such a tool asks for may be another item.
         """
         self._pace.follow(pace)
+        self._rounds.follow(rounds)
         self._habits = habits
         self._before = frozenset(tools)
         self._calls.before = {tool: at for tool, at in tools.items() if at is not None}
@@ -330,7 +346,7 @@ class ToolCallExtractor:
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
         found.ease = self._habits.ease(found, since) * tightened / self._settings.sensitivity
-        found.item = _is_item(found, call, name, last)
+        found.item = _is_item(found, call, name, last, outcome.low)
         if not last and tool in self._before:
             found.item = found.item or _may_be_item(found, call, name)
         self._compare(found, step, call, outcome, name)

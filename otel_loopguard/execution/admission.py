@@ -87,8 +87,11 @@ _CHECK_CONFIDENCE: Final = 0.85
 """Confidence of a check: files and texts may change until the call."""
 
 
-def _objections(task: Task, session: str | None) -> tuple[list[Objection], list[str]]:
-    """Objections of breakers and checks to a session's call, and warnings of checks."""
+def _objections(task: Task, session: str | None) -> tuple[list[Answer], list[str]]:
+    """Refusals of a session's call by breakers and checks, and warnings of checks.
+
+    A refusal has the precedence of a loop of the tool.
+    """
     known = current()
     breakers, checks, tool = known.breakers, known.checks, task.tool
     refused: list[str | None] = []
@@ -96,8 +99,9 @@ def _objections(task: Task, session: str | None) -> tuple[list[Objection], list[
         refused.append(breakers.refusal(session, tool, task.args))
     if not breakers.idle:
         refused += [breakers.open(tool, "tool"), breakers.open(task.agent, "agent")]
+    loop, deny = Source.TOOL_LOOP, Choice.DENY
     found = [
-        Objection("breaker_open", message, _BREAKER_CONFIDENCE, _REFUSED)
+        Answer(loop, deny, _BREAKER_CONFIDENCE, message, _REFUSED, objection="breaker_open")
         for message in refused
         if message
     ]
@@ -106,8 +110,8 @@ def _objections(task: Task, session: str | None) -> tuple[list[Objection], list[
     problems = checks.of(tool, _named(task.args))
     message = " ".join(str(problem) for problem in problems if not problem.warns)
     if message:
-        follow_ups = FOLLOW_UPS[Choice.DENY]
-        found.append(Objection("check_failed", message, _CHECK_CONFIDENCE, follow_ups))
+        follow_ups, failed = FOLLOW_UPS[deny], "check_failed"
+        found.append(Answer(loop, deny, _CHECK_CONFIDENCE, message, follow_ups, objection=failed))
     return found, [str(problem) for problem in problems if problem.warns]
 
 
@@ -271,15 +275,8 @@ class Admissions:
         for task in tasks:
             with swallow(self._faults, "objections"):
                 objections, warned = _objections(task, key)
+                answers += objections
                 warnings += warned
-                # What a breaker or a check says has the precedence of a loop of the tool.
-                answers += [
-                    Answer(
-                        Source.TOOL_LOOP, Choice.DENY, one.confidence, one.message,
-                        one.follow_ups, None, one.reason,
-                    )
-                    for one in objections
-                ]  # fmt: skip
         if answers:
             # A refusal precedes everything; else the order of sources.
             found = min(
@@ -289,8 +286,9 @@ class Admissions:
         notify = preferences.notify_on_completion
         admission = Admission(
             secrets.token_hex(8), found.choice, found.confidence, factors.tool_ms, found.reason,
-            found.follow_ups, found.source, factors, key, user, found.decision, found.objection,
-            preferences.notification_channels if notify else (), tuple(warnings),
+            found.follow_ups, found.source, factors, key, user, found.decision,
+            found.objection or None, preferences.notification_channels if notify else (),
+            tuple(warnings),
         )  # fmt: skip
         with self._lock:
             self._given[admission.id] = _Given(admission, session)
@@ -307,7 +305,7 @@ class Admissions:
             return None
         with swallow(self._faults, "objections"):
             found, _ = _objections(task, session)
-            return next(iter(found), None)
+            return next((Objection(one.objection, one.reason) for one in found), None)
         return None
 
     def answered(self, admission_id: str, choice: Choice) -> bool:

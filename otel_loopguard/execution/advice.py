@@ -22,7 +22,7 @@ class Answer(NamedTuple):
     reason: str
     follow_ups: tuple[FollowUp, ...]
     decision: Decision | None = None
-    objection: str | None = None
+    objection: str = ""  # short code of what else speaks against the call
 
 
 FOLLOW_UPS: Final = {

@@ -217,26 +217,17 @@ class Profiler:
 
     def _profile(self, name: str) -> latency.Profile:
         """The profile of a tool, made if need be; its past is asked for. The lock is held."""
-        profiles = self._profiles
-        profile = profiles.get(name)
-        if profile is not None:
-            profiles.move_to_end(name)
-            if profile.asked:
-                return profile
-        else:
-            name = name[:_LONGEST_NAME]
-            profile = profiles.get(name)
-            if profile is None:
-                profile = latency.Profile(name, self._settings)
-            profiles[name] = profile
-        if self._writer is None:
-            profile.asked = True
-        elif not profile.asked and time.monotonic() >= self._resting_until:
+        name = name[:_LONGEST_NAME]
+        profile = self._profiles.get(name) or latency.Profile(name, self._settings)
+        self._profiles[name] = profile  # the one used last
+        if self._writer is not None and not profile.asked:
             self._ask(profile, self._writer)
         return profile
 
     def _ask(self, profile: latency.Profile, writer: Writer) -> None:
-        """Asks for what the store knows of a tool, once."""
+        """Asks for what the store knows of a tool, once; not while a store that failed rests."""
+        if time.monotonic() < self._resting_until:
+            return
         tool, profile.asked = profile.tool, True
 
         def failed() -> None:

@@ -14,7 +14,7 @@ import psutil
 
 from otel_loopguard._util.clock import deterministic
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, ResourcePressure, ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -204,22 +204,15 @@ class Resources:
         self._thread = BackgroundThread("resources", self._measure, faults, idle_s=0)
         # A finalizer may start a span in there.
         self._lock = new_lock()
-        self._measuring = False
         self._readings: deque[Reading] = deque(maxlen=_SAMPLES)
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork the thread is gone."""
-        self._measuring = False
 
     @property
     def pressure(self) -> ResourcePressure:
         """The newest pressure; nothing is known before the first reading."""
         self._asked = time.monotonic()
-        if not self._measuring and self._every_s and not deterministic():
-            self._measuring = True
+        if self._every_s and not self._thread.is_running and not deterministic():
             self._thread.wake()
-        return self._pressure if self._asked < self._fresh_until else UNKNOWN_PRESSURE
+        return self.newest
 
     @property
     def newest(self) -> ResourcePressure:
@@ -266,15 +259,13 @@ class Resources:
 
     def stop(self) -> None:
         """Ends the thread; the next question starts a new one."""
-        self._measuring = False
         self._thread.stop()
 
     def _measure(self) -> float | None:
         """Measures on the thread; the seconds until the next time, None after a minute unasked."""
         if time.monotonic() - self._asked >= max(_IDLE_S, 2 * self._every_s):
             self._gauges = None
-            self._measuring = False  # the next question starts the thread again
-            return None
+            return None  # the next question starts the thread again
         with swallow(self._faults, "resources"):
             if self._gauges is None:
                 self._gauges = Gauges()

@@ -329,7 +329,7 @@ class LoopGuard(SessionQueries):
             opened = ActiveSpan(view, parent, session, found.at)
             opened.described = found.described
             self._add(opened, None)
-            if found.described:
+            if found.is_call:
                 self._resolver.branches(opened)
 
     def _follow_all(self) -> None:
@@ -701,9 +701,7 @@ class LoopGuard(SessionQueries):
             State(
                 self.active, self._sessions, self._index, self._annotator,
                 self.admissions.counts, self.admissions.resources.use,
-                self._resilience,
-                self._writer, settings.tuning.stores.queue,
-                self._waiting if self._live else None,
+                self._resilience, self._writer, self._waiting if self._live else None,
             )
         )  # fmt: skip
         self._watchdog = Watchdog(

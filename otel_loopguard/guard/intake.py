@@ -224,7 +224,7 @@ class Intake:
                 if not self._marks.isdisjoint(attributes_of(found.span)):
                     return False
                 found.described = True
-        return active.defer(own[1], Deferred(span, at, not bare), above, session)
+        return active.defer(own[1], Deferred(span, at, not bare, not bare), above, session)
 
 
 def _is_view_of(view: SpanView, span: ReadableSpan) -> bool:

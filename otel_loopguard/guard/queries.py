@@ -99,6 +99,13 @@ class SessionQueries:
         self.backlog.settle()
         return bool(self._sessions or len(self.active)) or not self.settings.enabled
 
+    @property
+    def sees_calls(self) -> bool:
+        """True if a session that it knows has made a tool call, or if it was switched off."""
+        self.backlog.settle()
+        made = any(session.state.progress.calls for session in self._sessions.all)
+        return made or not self.settings.enabled
+
     def flag_of(self, place: str | int) -> Flag | None:
         """Returns the flag of a session by its key, or by the id of one of its traces."""
         self.backlog.settle()

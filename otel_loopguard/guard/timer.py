@@ -44,7 +44,6 @@ class WatchdogThread:
 
     Attributes:
         idle: Whether it looks at nothing in a moment: who adds to the backlog has to wake it.
-        planned: When it ticks next, nanoseconds since the epoch.
         process: Id of the process that started it; 0 before and after, and in the child of a fork.
     """
 
@@ -55,7 +54,6 @@ class WatchdogThread:
         self._lock = new_lock()
         self._work = Signal()
         self._stopped = False
-        self.planned = NEVER
         self.process = 0
         self.idle = True
         self._registered = False
@@ -93,7 +91,6 @@ class WatchdogThread:
             return
         with self._lock:
             if not self.process:
-                self.planned = NEVER
                 if not self._registered:
                     # With the first span, and so called before the providers shut themselves down.
                     self._registered = True
@@ -121,13 +118,13 @@ class WatchdogThread:
                 return
             if deterministic() or off():
                 del guard
-                self.idle, self.planned = True, NEVER
+                self.idle = True
                 work.wait(_LONGEST_S)
                 continue
             with swallow(self._faults, "timer"):
                 self._settle(guard)
                 guard.tick(now())
-            due = self.planned = guard.due
+            due = guard.due
             # In this order: who adds to the backlog after this wakes the thread.
             self.idle = True
             waits = bool(guard.backlog.events)

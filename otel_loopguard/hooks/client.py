@@ -101,7 +101,7 @@ def run(arguments: list[str], payload: bytes | None) -> bytes | None:
     request = header.encode("utf-8", "surrogateescape") + payload
     answer = send(folder, request, _limit_s())
     if answer is not None:
-        return answer if answer[:1] == b"{" else NOTHING
+        return _for_agent(answer)
     if problem := folder.problem:
         print_line(f"no event is judged: {problem}")
     if _is_stuck(folder):
@@ -191,6 +191,14 @@ def print_line(text: str) -> None:
         pass
 
 
+def _for_agent(answer: bytes) -> bytes:
+    """The answer that the agent is to read; what is none is printed on standard error."""
+    if answer[:1] == b"{":
+        return answer
+    print_line(answer.decode("utf-8", "replace"))
+    return NOTHING
+
+
 def _limit_s() -> float:
     """Seconds that an answer is waited for: `tuning.hooks.answer_s`, read without its class."""
     try:
@@ -276,7 +284,10 @@ def _judged_here(folder: StateFolder, options: Options, payload: bytes) -> None:
     """Writes the answer of this process itself, if no other can run; slow."""
     from otel_loopguard.hooks.process import judge_here  # noqa: PLC0415  # the whole guard
 
-    judge_here(folder, options.agent, options.mode, payload, _deliver)
+    def write(answer: bytes) -> None:
+        _deliver(_for_agent(answer))
+
+    judge_here(folder, options.agent, options.mode, payload, write)
 
 
 def _on_signal(number: int, frame: object) -> None:

@@ -281,7 +281,7 @@ class HookGuard:
             and found is not None
             and found.denies(step.name or "", step.args, agent=step.agent)
         ):
-            said = denial.hint or denial.reason or "refused"
+            said = str(denial)
             return HookAnswer(Reply.DENY, self._with_way_out(said, "allow", event.session))
         if control.action is Action.ASK and control.decision is not None:
             return self._question(event, step, control.decision)
@@ -367,8 +367,10 @@ class HookGuard:
     def _said(self, event: HookEvent, at: int) -> None:
         """Handles text of the model."""
         if event.text:
-            step = Step(Kind.MODEL, event.model, event.agent, start=at, end=at, text=event.text)
-            step.model, step.agent = event.model, event.sub_agent or coding_tools.MAIN
+            step = coding_tools.answer_step(
+                event.agent, event.model, event.text,
+                sub_agent=event.sub_agent, start=at, end=at,
+            )  # fmt: skip
             self._observe(step, event, f"text {at}")
 
     def _turn(self, event: HookEvent, at: int) -> None:

@@ -22,14 +22,14 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from traceback import extract_tb
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
 from otel_loopguard._util.bounded_json import oversized
+from otel_loopguard._util.errors import place_of
 from otel_loopguard.engine import DecisionRecord, Settings, answer_people
-from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, StoreError
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.hook_guard import HookGuard
 from otel_loopguard.hooks.state import HookState
@@ -107,6 +107,8 @@ class RequestHandler:
     ) -> tuple[bytes, Callable[[], None] | None]:
         """Returns the answer to a request, and a callback for when it is not delivered.
 
+        An answer that is no JSON object is for the standard error of the hook.
+
         Args:
             request: A greeting and an event, or what a person asks, as one JSON object.
             at: When it was made, nanoseconds since the epoch, where it was stored and nobody waits
@@ -124,7 +126,9 @@ class RequestHandler:
             return self._judged(name, mode, payload, at)
         except Exception as error:  # noqa: BLE001  # the agent goes on
             self._log.fault(error)
-            return NOTHING, None
+            # Of a full disk, the log says nothing either.
+            kept = not isinstance(error, StoreError)
+            return NOTHING if kept else f"no event is judged: {error}".encode(), None
 
     def answer(self, request: bytes, write: Callable[[bytes], object]) -> None:
         """Answers a request; what cannot be written is said with the next answer.
@@ -290,10 +294,9 @@ class _Log:
 
     def fault(self, error: BaseException) -> None:
         """Logs an error, without the content that was read."""
-        at = extract_tb(error.__traceback__)[-1:]
-        place = "".join(f"{Path(frame.filename).name}:{frame.lineno}" for frame in at)
         text = str(error)[:300] if isinstance(error, (LoopGuardError, OSError)) else ""
-        self._write({"fault": type(error).__name__, "at": place, "message": text})
+        at = place_of(error, 1)
+        self._write({"fault": type(error).__name__, "at": at, "message": text})
 
     def _write(self, row: dict[str, object]) -> None:
         at = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())

@@ -624,6 +624,13 @@ class ToolCall:
             set_current_call(self._outer)
             self._own, self._span = True, self._adapter.start_span(self)
 
+    def report_unmade(self, said: str | None = None) -> None:
+        """The framework answers the call by itself, by default as there is no such tool."""
+        with self:
+            self.unmade()
+            said = said or f"Unknown tool: {self.tool}"
+            self.set_result(said, failed=said)
+
     def end(self, error: BaseException | None = None) -> None:
         """Ends the call, with the exception that it ended in, if it did."""
         for span in (self._span, self._default_span):

@@ -193,21 +193,31 @@ class _Client(_Around):
 
     async def create(self, messages: Any, **options: Any) -> Any:
         result = await self._inner.create(await self._with_hint(messages), **options)
-        self._answered(result)
+        self._answered(result, options)
         return result
 
     async def create_stream(self, messages: Any, **options: Any) -> AsyncGenerator[Any, None]:
         async for chunk in self._inner.create_stream(await self._with_hint(messages), **options):
             yield chunk
             if isinstance(chunk, _models.CreateResult):
-                self._answered(chunk)
+                self._answered(chunk, options)
 
-    def _answered(self, result: Any) -> None:
-        """Reports the answer to the guard, if no span does."""
+    def _answered(self, result: Any, options: dict[str, Any]) -> None:
+        """Reports the answer to the guard, if no span does, and calls that AutoGen refuses."""
         text = result.content if isinstance(result.content, str) else result.thought or ""
         answer = Answer(text, agent=self._agent)
         names = ("prompt_tokens", "completion_tokens")
         self._adapter.after_model(answer.with_usage(result.usage, names))
+        if isinstance(result.content, str) or self._adapter.is_instrumented():
+            # OpenInference has a span of each call.
+            return
+        tools: Any = options.get("tools", ())
+        known = [one.schema["name"] if hasattr(one, "schema") else one["name"] for one in tools]
+        for one in result.content:
+            if one.name not in known:
+                self._adapter.tool_call(
+                    one.name, one.arguments, call_id=one.id, agent=self._agent
+                ).report_unmade()
 
     async def _with_hint(self, messages: Any) -> Any:
         hint = await self._adapter.before_model_async()

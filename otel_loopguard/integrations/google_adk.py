@@ -130,11 +130,15 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         self._adapter.end_call(_key(tool_context), error)
 
     def _end(self, context: Any, stop: LoopGuardStop) -> Any:
-        """Ends a run as ADK does; returns the answer with the reason."""
-        self._stops[context.session.id] = stop
-        running = self._runs.get(context.invocation_id)
-        if running is not None:
-            running.abort()
+        """Ends a run as ADK does, and the runs that it is a tool of; returns the answer."""
+        caller = context
+        while caller is not None:
+            self._stops[caller.session.id] = stop
+            running = self._runs.get(caller.invocation_id)
+            if running is not None:
+                running.abort()
+            # An agent that is a tool has the artifacts of the call that runs it.
+            caller = getattr(getattr(running, "artifact_service", None), "tool_context", None)
         said = str(stop)
         return _models.LlmResponse(
             content=_content("model", said), error_code=_ERROR, error_message=said

@@ -185,7 +185,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         """Gate and refusal, around a call of a tool."""
         place = self._at(request.runtime)
         with self._adapter.within(place.opened, place.session):
-            call = self._call(request, place)
+            call = self._call(request.tool_call, request, place)
             refusal = call.refusal()
             if refusal is not None:
                 return _refused(request, refusal)
@@ -196,7 +196,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         """As `wrap_tool_call`."""
         place = self._at(request.runtime)
         with self._adapter.within(place.opened, place.session):
-            call = self._call(request, place)
+            call = self._call(request.tool_call, request, place)
             refusal = await call.refusal_async()
             if refusal is not None:
                 return _refused(request, refusal)
@@ -213,11 +213,22 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         return request if messages is request.messages else request.override(messages=messages)
 
     def _answered(self, place: _Place, request: Any, answer: Any) -> Any:
-        self._adapter.after_model(_answer(answer, request.runtime), place.session, place.span)
+        """Reports the answer to the guard, if no span does, and output that LangChain refuses."""
+        response = getattr(answer, "model_response", answer)
+        said, *told = getattr(response, "result", None) or [response]
+        self._adapter.after_model(_answer(said, request.runtime), place.session, place.span)
+        known = getattr(response, "structured_response", None) is not None
+        if request.response_format is None or known:
+            return answer
+        results = {getattr(one, "tool_call_id", None): one for one in told}
+        for asked in getattr(said, "tool_calls", ()):
+            if asked["id"] in results:
+                # No node of the graph makes this call.
+                call = self._call(asked, request, place)
+                call.report_unmade(str(results[asked["id"]].content))
         return answer
 
-    def _call(self, request: Any, place: _Place) -> ToolCall:
-        asked = request.tool_call
+    def _call(self, asked: Any, request: Any, place: _Place) -> ToolCall:
         return self._adapter.tool_call(
             asked["name"],
             asked["args"],
@@ -307,10 +318,7 @@ def _rounds(messages: Sequence[Any]) -> list[Round]:
     return found
 
 
-def _answer(answer: Any, runtime: Any) -> Answer:
-    """A model's answer: a message, or the last message of a response."""
-    response = getattr(answer, "model_response", answer)
-    message = (getattr(response, "result", None) or [response])[-1]
+def _answer(message: Any, runtime: Any) -> Answer:
     usage: Any = getattr(message, "usage_metadata", None) or {}
     cached: Any = usage.get("input_token_details") or {}
     known: Any = getattr(message, "response_metadata", None) or {}

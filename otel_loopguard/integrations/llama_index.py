@@ -101,15 +101,23 @@ class _Step:
         self._kind: Any = type(agent)
         self._adapter = adapter
 
-    async def take(self, ctx: Any, llm_input: list[Any], *args: Any, **kwargs: Any) -> Any:
+    async def take(self, ctx: Any, llm_input: list[Any], tools: Any, memory: Any) -> Any:
         """In place of the agent's `take_step`."""
         raise_stop()
         said = await self._adapter.before_model_async()
         if said is not None:
             llm_input = await self._told(ctx, llm_input, said)
-        answer = await self._kind.take_step(self._agent, ctx, llm_input, *args, **kwargs)
+        answer = await self._kind.take_step(self._agent, ctx, llm_input, tools, memory)
         said = getattr(getattr(answer, "response", None), "content", None)
-        self._adapter.after_model(Answer(said or "", agent=getattr(self._agent, "name", None)))
+        agent = getattr(self._agent, "name", None)
+        self._adapter.after_model(Answer(said or "", agent=agent))
+        # A retriever may find by its name what was not offered now.
+        known = {tool.metadata.name for tool in tools}
+        for one in () if getattr(self._agent, "tool_retriever", None) else answer.tool_calls:
+            if one.tool_name not in known:
+                self._adapter.tool_call(
+                    one.tool_name, one.tool_kwargs, call_id=one.tool_id, agent=agent
+                ).report_unmade()
         return answer
 
     async def _told(self, ctx: Any, llm_input: list[Any], said: str) -> list[Any]:

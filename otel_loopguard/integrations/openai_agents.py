@@ -7,6 +7,8 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from opentelemetry import trace
+
 from otel_loopguard._util.bounded_json import loads
 from otel_loopguard._util.text import check_number
 from otel_loopguard.integrations._adapter import (
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 
 _agents: Any = require("agents", "openai-agents")
 _REFUSED: Final = "refused by the guard"
+_OPENINFERENCE: Final = "openinference.instrumentation.openai_agents"
 
 
 class LoopGuardHooks(_agents.RunHooks):
@@ -159,11 +162,11 @@ class LoopGuardHooks(_agents.RunHooks):
         return id(context.usage), getattr(context, "tool_call_id", None)
 
     def _session(self, context: Any) -> str | None:
-        trace = _agents.get_current_trace() if _traced() else None
+        traced = _agents.get_current_trace() if _traced() else None
         if _instrumented():
-            return getattr(trace, "group_id", None)
+            return getattr(traced, "group_id", None)
         # What all contexts of one run share, where the SDK does not trace either.
-        return self._adapter.run_key(context.usage) if trace is None else trace.trace_id
+        return self._adapter.run_key(context.usage) if traced is None else traced.trace_id
 
 
 _running: dict[int, LoopGuardHooks] = {}
@@ -213,4 +216,11 @@ def _traced() -> bool:
 def _instrumented() -> bool:
     """True if anything makes spans of the SDK's tracing; Logfire does it by a provider."""
     by_logfire = type(_agents.tracing.get_trace_provider()).__module__.startswith("logfire")
-    return _traced() and (by_logfire or is_instrumented("openai_agents"))
+    return _traced() and (by_logfire or is_instrumented("openai_agents") or _by_openinference())
+
+
+def _by_openinference() -> bool:
+    """True in a run that OpenInference sees: none that goes on after somebody approved a call."""
+    scope = getattr(trace.get_current_span(), "instrumentation_scope", None)
+    seen = scope is not None and scope.name == _OPENINFERENCE
+    return seen and is_instrumented("openai_agents openinference")

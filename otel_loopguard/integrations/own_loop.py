@@ -289,7 +289,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self, adapter: Adapter, name: str, args: object, call_id: str | None, function: object
     ) -> ToolCall:
         if not isinstance(cast("object", name), str):
-            msg = f"name: {expected('a text', name, 'turn.tool(name, args, function)')}"
+            msg = f"name: {expected('a string', name, 'turn.tool(name, args, function)')}"
             raise TypeError(msg)
         if not callable(function):
             msg = f"{name!r}: {expected('a function', function, 'turn.tool(name, args, function)')}"

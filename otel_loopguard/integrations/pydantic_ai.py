@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
+from otel_loopguard._control.context import CurrentCall, current_call, set_current_call
 from otel_loopguard.integrations._adapter import Adapter, Answer, Limit, Options, require
 from otel_loopguard.integrations._runs import Round, folded, key_of
 
@@ -76,6 +77,10 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             getattr(usage, "cache_read_tokens", None), getattr(usage, "cache_write_tokens", None)
         )
         self._adapter.after_model(cached, ctx.conversation_id)
+        find: Any = getattr(getattr(ctx, "tool_manager", None), "get_tool_def", None)
+        for call in response.tool_calls if find else ():
+            if find(call.tool_name) is None:
+                self._call(ctx, call, call.args).report_unmade()
         return response
 
     async def wrap_tool_validate(
@@ -83,6 +88,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
     ) -> Any:
         """Writes the span of a call whose arguments are wrong, if the framework writes none."""
         del tool_def
+        outer = current_call()
         try:
             return await handler(args)
         except (_exceptions.ModelRetry, ValidationError):
@@ -90,6 +96,16 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
                 with self._call(ctx, call, args):
                     raise
             raise
+        finally:
+            set_current_call(outer)
+
+    async def on_tool_validate_error(
+        self, ctx: Any, *, call: Any, tool_def: Any, args: Any, error: Exception
+    ) -> Any:
+        """Passes on what the framework's span of the call, which begins next, may not say."""
+        del ctx, tool_def
+        set_current_call(CurrentCall(call.tool_name, args, str(error)))
+        raise error
 
     async def wrap_tool_execute(
         self, ctx: Any, *, call: Any, tool_def: Any, args: dict[str, Any], handler: Any

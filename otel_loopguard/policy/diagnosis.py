@@ -122,7 +122,7 @@ class Diagnoser:
         if isinstance(answer, str):
             answer = Diagnosis(_ASKED, answer.strip()[:1000]) if answer.strip() else None
         if answer is not None and not isinstance(answer, Diagnosis):
-            msg = f"a diagnosis must be a Diagnosis, a text or None, got {answer!r:.200}"
+            msg = f"a diagnosis must be a Diagnosis, a string or None, got {answer!r:.200}"
             raise TypeError(msg)
         with self._lock:
             if error in self._answers:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 # Shown with two digits, these are nothing.
 _NOTHING: Final = 0.005
 _ALLOWED: Final = "nothing: a person let it through"
+NOTHING_FOUND: Final = "nothing was found: no call is known to have been made again"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +161,11 @@ class Explanation:
         }
         return _plain({**found, **parts})
 
+    @property
+    def found(self) -> bool:
+        """True if anything was decided or counted."""
+        return bool(self.decisions or self.loops or self.repeats)
+
     def __str__(self) -> str:
         return "\n".join(map(printable, self._lines()))
 
@@ -184,8 +190,8 @@ class Explanation:
                 f"answer: {call.towards_hint:.2g} of {self.repeat_threshold:g} for a hint"
             )
             yield f"    the last one counts {call.hint_weight:.2g}{_because(call.because)}"
-        if not (self.decisions or self.loops or self.repeats):
-            yield "  nothing was found: no call is known to have been made again"
+        if not self.found:
+            yield f"  {NOTHING_FOUND}"
 
 
 def _because(reasons: tuple[str, ...]) -> str:

@@ -107,14 +107,12 @@ class SpanReplay:
         self._bound: BoundedDict[int, None] = BoundedDict(_TRACES)
         self._now = 0
         self._order = 0
-        self._spans = 0
         self._chars = 0
 
     def add(self, span: RecordedSpan, step: Step | None = None) -> None:
         """Takes one span, and its step if it was read; feeds what the buffer cannot hold."""
         step = self._bind(span, step)
         chars = _chars(span)
-        self._spans += 1
         self._chars += chars
         late = span.start < self._now and span.trace_id not in self._fed
         if late or span.trace_id in self._waiting:
@@ -122,12 +120,12 @@ class SpanReplay:
             self._later.append((span, step, chars))
         else:
             self._start(span, step, chars)
-        while self._spans > self.max_spans or self._chars > self.max_chars:
+        while len(self._heap) + len(self._later) > self.max_spans or self._chars > self.max_chars:
             self._advance()
 
     def finish(self) -> None:
         """Feeds all that the buffer still holds; what comes then has an order of its own."""
-        while self._spans:
+        while self._heap or self._later:
             self._advance()
         self._now = 0
 
@@ -163,7 +161,6 @@ class SpanReplay:
                 return
         else:
             self._feed.on_end(span, step=step)
-        self._spans -= 1
         self._chars -= chars
 
     def _turn_back(self) -> None:

@@ -217,9 +217,7 @@ class Breakers:
 
     def standing(self, name: str, kind: Of = "tool") -> BreakerStatus:
         """The state of a breaker, from memory. Does not wait, begins no trial."""
-        key = _key(name, kind)
-        self._look(key)
-        breaker = self._breakers.get(key)
+        breaker = self._known(_key(name, kind))
         if breaker is None:
             return _NOTHING
         return BreakerStatus(breaker.state(now()), breaker.failures, breaker.until)
@@ -281,8 +279,7 @@ class Breakers:
         key = self._failing_key(session, tool, args)
         if key is None or self._shadow:
             return None
-        self._look(key)
-        breaker = self._breakers.get(key)
+        breaker = self._known(key)
         if breaker is None or breaker.state(now()) is not BreakerState.OPEN:
             return None
         what = "calls of this host" if key.startswith(_HOST_KEY) else f"this call of {tool!r}"
@@ -295,8 +292,7 @@ class Breakers:
         key = self._failing_key(session, tool, args)
         if key is None:
             return
-        self._look(key)
-        if error or key in self._breakers:
+        if self._known(key) is not None or error:
             self._ended(key, error_class if error else None, tool)
 
     def _failing_key(self, session: str | None, tool: str, args: object) -> str | None:
@@ -396,6 +392,11 @@ class Breakers:
             return False
         declared = self._settings.breaker == "shared" and bool(self._digest_key)
         return declared or key.startswith(_NAMED_KEYS)
+
+    def _known(self, key: str) -> Breaker | None:
+        """A breaker from memory, which is compared with the store soon; None if it never failed."""
+        self._look(key)
+        return self._breakers.get(key)
 
     def _look(self, key: str, *, at_once: bool = False) -> None:
         """Compares a breaker with the store's record, in the background, once a second."""

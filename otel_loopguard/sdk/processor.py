@@ -39,6 +39,9 @@ class LoopGuardSpanProcessor(SpanProcessor):
     of the trace); for the ended span itself wrap the exporter in `LoopGuardSpanExporter` with the
     same guard.
 
+    A provider that is shut down shuts its processors down: give each provider one of its own, which
+    may share a guard.
+
     Args:
         guard: The guard to feed; a new one by default.
         meter_provider: Records the metrics of the new guard; the global one by default.

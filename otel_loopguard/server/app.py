@@ -26,7 +26,7 @@ from otel_loopguard.engine import LONGEST_ID, MOST_REQUEST, OBSERVERS, Action, d
 from otel_loopguard.server.access import Tenants, is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
 from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry, TroubleLog
-from otel_loopguard.server.otlp import Refused
+from otel_loopguard.server.otlp import JSON, Refused, media_of
 from otel_loopguard.server.receiver import Receiver, Unauthorized, body_of, endpoint, refusal
 from otel_loopguard.version import __version__
 
@@ -286,7 +286,7 @@ async def _unrouted(request: Request, error: Any) -> Response:
 
 async def _json(request: Request, most: int = MOST_REQUEST) -> dict[str, Any] | Response:
     """The body of a request; an empty one is an empty object."""
-    if not request.headers.get("content-type", "").startswith("application/json"):
+    if media_of(request.headers.get("content-type", "")) != JSON:
         # A page of another site may send a form without permission, but no JSON.
         return problem(415, "the content type must be application/json")
     try:

@@ -118,14 +118,18 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     return data
 
 
-def decode(kind: type[_M], body: bytes, content_type: str) -> _M:
+def media_of(content_type: str) -> str:
+    """The media type in a header, in small letters."""
+    return content_type.partition(";")[0].strip().lower()
+
+
+def decode(kind: type[_M], body: bytes, media: str) -> _M:
     """Decodes the body of a request.
 
     Raises:
         UnknownForm: The content type is neither protobuf nor JSON.
         BadRequest: The body is not what it says.
     """
-    media = content_type.partition(";")[0].strip().lower()
     if media == PROTOBUF:
         try:
             return kind.FromString(body)
@@ -150,9 +154,9 @@ def decode(kind: type[_M], body: bytes, content_type: str) -> _M:
         raise BadRequest(msg) from error
 
 
-def encode(message: Message, content_type: str) -> bytes:
+def encode(message: Message, media: str) -> bytes:
     """Encodes a response as its request was."""
-    if content_type.partition(";")[0].strip().lower() == JSON:
+    if media == JSON:
         return orjson.dumps(MessageToDict(message))
     return message.SerializeToString()
 

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from otel_loopguard import semconv
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.logger import LogOnce
 from otel_loopguard.server import otlp
 from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, Tenants, most_connections
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
@@ -82,7 +82,7 @@ class Receiver:
         self._annotates = mode == "annotated"
         self._most = most_bytes
         self.held = 0
-        self._logged = False
+        self._log_once = LogOnce("decisions are not forwarded as log records")
         self._sending: dict[str, asyncio.Task[bool]] = {}
         self.refusals = refusals
 
@@ -178,9 +178,7 @@ class Receiver:
             except NextHopError as error:
                 if error.retryable:
                     raise
-                if not self._logged:
-                    self._logged = True
-                    logger.warning("decisions are not forwarded as log records: %s", error)
+                self._log_once.log("", str(error))
                 if not error.refused:
                     return False
         await engine.sent(ids)
@@ -224,7 +222,7 @@ def endpoint(
                 encoding = headers.get("content-encoding", "").lower()
                 data = await aside(len(body), otlp.decompressed, body, encoding, most_bytes)
                 hold(len(data) - len(body))
-                media = headers.get("content-type", "")
+                media = otlp.media_of(headers.get("content-type", ""))
                 message = await aside(len(data), otlp.decode, signal.request, data, media)
                 response = await receiver.take(signal, message, request.state.tenant, len(data))
         except ClientDisconnect:
@@ -298,7 +296,7 @@ async def _read(request: Request, most_bytes: int, hold: Callable[[int], object]
 
 
 def _media(request: Request) -> str:
-    is_json = request.headers.get("content-type", "").startswith(otlp.JSON)
+    is_json = otlp.media_of(request.headers.get("content-type", "")) == otlp.JSON
     return otlp.JSON if is_json else otlp.PROTOBUF
 
 

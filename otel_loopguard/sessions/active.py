@@ -362,6 +362,7 @@ class ActiveSpan:
         call = self.call
         if call is not None and step.kind is Kind.TOOL and step.name == call.tool:
             step.args = call.args if step.args is None else step.args
+            step.outcome = call.outcome if step.outcome is None else step.outcome
 
     def above(self) -> Iterator[ActiveSpan]:
         """The open spans above it, nearest first; at most 64, whatever the ids say."""
@@ -380,12 +381,14 @@ class Deferred:
     Attributes:
         span: The span.
         at: When it was shown, nanoseconds since the epoch.
+        is_call: Whether its start said that it is a call.
         described: Whether it said what it is, or was looked at again when a span started below it.
         above: The nearest above it that is followed.
     """
 
     span: ReadableSpan
     at: int
+    is_call: bool
     described: bool
     above: ActiveSpan | None = None
 

@@ -355,17 +355,22 @@ MarkName = Literal["TURN", "CLEARED", "LOWERED", "RESTORED"]
 
 
 class Known:
-    """Knowledge from earlier entries about the calls that follow."""
+    """Knowledge from earlier entries about the calls that follow.
 
-    __slots__ = ("_last", "habits", "pace")
+    Attributes:
+        turn: The number of the user's turn.
+    """
+
+    __slots__ = ("_last", "habits", "pace", "turn")
 
     def __init__(self) -> None:
         self.pace, self.habits = Pace(), RepeatBaseline()
+        self.turn = 0
         self._last: dict[str, int | None] = {}
 
     def note(self, seen: Evidence, took: int) -> Since:
         """Notes a call, and says what was between it and the same call before."""
-        return self.pace.add(seen, max(seen.time - took, 0) if took else 0)
+        return self.pace.add(seen, max(seen.time - took, 0) if took else 0, turn=self.turn)
 
     def add(self, seen: Evidence, took: int) -> None:
         """Adds a call of the past."""
@@ -456,6 +461,8 @@ class JournalBuffer:
 
     def mark(self, name: MarkName, moment: int = 0) -> None:
         """Writes down what happened between two steps; now, where their clock does not say when."""
+        if self.known is not None:
+            self.known.turn += name == "TURN"
         self._add(self._codec.mark(Mark[name]), moment or max(clock(), self._moment))
 
     def covered(self, found: Sequence[Detection]) -> list[Detection]:
@@ -522,7 +529,7 @@ class JournalReplay:
 
     def __init__(self, settings: Settings, registry: Registry, faults: InternalErrors) -> None:
         self._settings = settings
-        self._rounds = Rounds()
+        self.rounds = Rounds()
         self.detectors = DetectorSet(registry, settings, faults)
         self.policy = Policy(settings)
         self.known = Known()
@@ -534,9 +541,14 @@ class JournalReplay:
         self.troubled = False
         # Loops whose rung was only noted by a guard in mode shadow: nobody has heard it.
         self._noted: set[int] = set()
+        # The newest call and whether it succeeded: it calms loops, unless it shows one.
+        self._calming: tuple[int, bool] | None = None
 
     def take(self, entry: Entry) -> None:
         """Takes the next entry."""
+        if isinstance(entry, Loop):
+            self._calming = None
+        self.settle()
         if isinstance(entry, CallEntry):
             self._call(entry)
         elif isinstance(entry, Loop):
@@ -550,10 +562,17 @@ class JournalReplay:
         else:
             self._marked(entry)
 
+    def settle(self) -> None:
+        """Lowers loops after a success that showed none: the entry of a loop follows its call."""
+        if self._calming is not None:
+            number, succeeded = self._calming
+            self._calming = None
+            self.policy.calm(number, succeeded=succeeded)
+
     def _call(self, entry: CallEntry) -> None:
         seen = entry.evidence
         seen.number, seen.epoch, seen.sample = self.calls, self.epochs, str(self.calls)
-        seen.round = self.round = self._rounds.add(max(seen.time - entry.took, 0), seen.time)
+        seen.round = self.round = self.rounds.add(max(seen.time - entry.took, 0), seen.time)
         self.known.add(seen, entry.took)
         ahead = self.tools.get(seen.tool) if seen.ahead is None else seen.ahead[1]
         keep(self.tools, seen.tool, ahead, CALLS)
@@ -564,14 +583,13 @@ class JournalReplay:
         self.epochs += entry.opened
 
     def _calm(self, seen: Evidence, *, opened: bool) -> None:
-        """Lowers loops after a success; the entry of a loop follows the call that showed it."""
         if not self.troubled:
             return
         if seen.call is not None and seen.changed and not seen.error:
             self.policy.moved(seen.call)
         new = seen.novelty is not None and seen.novelty >= NEWS
         succeeded = not (seen.error or seen.waits) and (new or opened)
-        self.policy.calm(seen.number, succeeded=succeeded)
+        self._calming = seen.number, succeeded
 
     def _decided(self, decision: Decision) -> None:
         self.troubled = True
@@ -603,6 +621,7 @@ class JournalReplay:
         if mark is Mark.CLEARED or self.policy.ended or stopped:
             self.policy.start_over()
         self.standing = None
+        self.known.turn += mark is Mark.TURN
         self.detectors.user_turn()
         self.policy.user_turn()
 

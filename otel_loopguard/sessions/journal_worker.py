@@ -261,7 +261,8 @@ class JournalWorker:
             )
 
     def _rouse(self) -> None:
-        if not (self._closed or self._manual):
+        if not self._manual:
+            self._closed = False  # a guard may be used after its shutdown
             self._thread.wake()
 
     def _turn(self) -> float | None:

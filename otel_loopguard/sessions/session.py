@@ -409,9 +409,10 @@ class Session:
         journal = self.journal
         if journal is None:
             return
+        past.settle()
         state.detectors.adopt(past.detectors, Evidence)
         calls = cast("ToolCallExtractor", state.extractors.made(ToolCallExtractor))
-        calls.adopt(past.known.pace, past.known.habits, past.tools)
+        calls.adopt(past.known.pace, past.known.habits, past.tools, past.rounds)
         state.policy.follow(past.policy)
         self.troubled = self.troubled or past.troubled
         journal.follow(past.known, past.calls, past.epochs, past.round, state.progress)

@@ -92,7 +92,7 @@ def _long_enough(secret: SecretStr) -> SecretStr:
 
 
 class ToolSettings(Group):
-    """What is declared of one tool; what is not named stays as it is for all."""
+    """Declarations about one tool; a field that is left out has the general value."""
 
     exempt: bool = False
     """Never judged."""
@@ -101,7 +101,7 @@ class ToolSettings(Group):
     once: bool = False
     """The third equal call that succeeds is refused."""
     effect: Literal["read", "write", "wait"] | None = None
-    """Whether it changes something; inferred from its name or command by default."""
+    """Its effect; inferred from its name or command by default."""
     key: tuple[str, ...] | None = None
     """Arguments that make two calls the same; by default all but volatile ones."""
     parallel: bool = False
@@ -128,7 +128,7 @@ class ToolSettings(Group):
 
 
 class AgentLimits(Group):
-    """How much one agent may use in a session; what is not named has no limit of its own."""
+    """Limits of one agent in a session; one that is left out does not exist."""
 
     actions: MaxCount = None
     """Its tool calls."""
@@ -139,7 +139,7 @@ class AgentLimits(Group):
     cost: MaxAmount = None
     """Cost of its model calls, in USD."""
     action: Action | None = None
-    """What follows at the limit; `budget_action` by default."""
+    """Action at the limit; `budget_action` by default."""
 
     def limits(self) -> tuple[tuple[str, float], ...]:
         """The limits that are set, by name."""
@@ -148,7 +148,7 @@ class AgentLimits(Group):
 
 
 class TaskLimits(AgentLimits):
-    """How much a session may use whose task is of one type."""
+    """Limits of a session while its task has one type."""
 
     steps: MaxCount = None
     """Steps of any kind."""
@@ -214,13 +214,13 @@ class Settings(Group):
 
     # The guard as a whole.
     enabled: bool = True
-    """Whether the guard runs at all; if not, spans pass untouched."""
+    """Guards live runs; if false, spans pass untouched. Recordings are judged anyway."""
     mode: Literal["guard", "shadow"] = "guard"
     """`guard` decides and sets the flag; `shadow` decides and annotates, never sets it, and refuses
     no call."""
     judging: Literal["later", "at_end"] = "later"
-    """When spans are judged: `later` is when anybody asks, 20 ms at the latest, so that hooks cost
-    next to nothing; `at_end` is when each ends, on its own thread, listeners included."""
+    """Moment at which spans are judged: `later`, once anybody asks or after 20 ms, so that hooks
+    cost next to nothing; `at_end`, as each ends, on its own thread, listeners included."""
     max_sessions: int = value(10_000, ge=1)
     """Sessions kept; the least recently used one is dropped first."""
     session_ttl_s: Seconds = 3600.0
@@ -392,8 +392,8 @@ class Settings(Group):
     """Decisions that are escalated: `pause`, `ask`, `cycle` (a cycle of agents that continues after
     an intervention), and all from a severity (`warning`, `critical`, `fatal`); empty: none."""
     escalation_fallback: Literal["skip_task", "continue", "abort", "wait"] = "skip_task"
-    """What happens if nobody answers within `pause_limit_s` seconds; `wait`: the session stays
-    paused."""
+    """Answer that is taken if nobody gives one within `pause_limit_s` seconds; with `wait` the
+    session stays paused."""
     escalation_content: bool = False
     """Shows the arguments of the last actions, at most 200 characters of each, to those who are
     asked."""

@@ -146,7 +146,8 @@ class Group:
             for name, field in cls.fields.items()
             if only is None or name in only
         }
-        config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+        # Before pydantic 2.10 names such as `model_s` are protected, and warned of.
+        config = ConfigDict(extra="forbid", hide_input_in_errors=True, protected_namespaces=())
         return create_model(cls.__name__, __config__=config, __doc__=cls.__doc__, **fields)
 
     @classmethod

@@ -23,17 +23,17 @@ class Preferences(Group):
     prompt_threshold_s: Seconds = 15.0
     """Seconds below which a call runs at once."""
     auto_background_enabled: StrictBool = True
-    """Whether calls may go there without a question."""
+    """Lets calls go there without a question."""
     remember_choices: StrictBool = True
-    """Whether answers, also earlier ones, vote on the same tools."""
+    """Lets earlier answers vote on the same tools."""
     parallel_execution_preferred: StrictBool = True
-    """Whether a batch runs in parallel where it may."""
+    """Runs a batch in parallel where it may."""
     default_choice: Choice | None = None
-    """What is taken where votes tie; None: the user is asked."""
+    """Choice if votes tie; None: the user is asked."""
     notify_on_completion: StrictBool = True
-    """Whether the end of a background call is to be told."""
+    """Announces the end of a background call."""
     notification_channels: tuple[str, ...] = ()
-    """Where it is told."""
+    """Channels for that."""
 
     def changed(self, changes: Mapping[str, object]) -> Preferences:
         """These preferences with some of them changed.
@@ -50,7 +50,7 @@ class Preferences(Group):
 
 
 def default_preferences(settings: Settings) -> Preferences:
-    """What everybody prefers who did not say otherwise."""
+    """Preferences of users who set none."""
     tuning = settings.tuning.execution
     own: dict[str, Any] = {
         "prompt_threshold_s": tuning.prompt_s,

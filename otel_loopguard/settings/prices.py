@@ -1,4 +1,4 @@
-"""What models cost: a table of the package with its date, and a file of the user's on top."""
+"""Prices of models: the package's table with its date, and a file of the user's on top."""
 
 from __future__ import annotations
 

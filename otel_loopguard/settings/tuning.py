@@ -76,7 +76,7 @@ class StallsTuning(Group):
 
 
 class PolicyTuning(Group):
-    """How soon the ladder climbs, descends and is forgotten."""
+    """Pace of the ladder."""
 
     forget_after: int = value(24, ge=1, le=1000)
     """Calls without a loop that reset its ladder."""
@@ -87,7 +87,7 @@ class PolicyTuning(Group):
 
 
 class BudgetTuning(Group):
-    """What surrounds the limits of what is used."""
+    """Warnings and effects near a limit."""
 
     warning: Share = 0.8
     """Share of such a limit at which a warning is given."""
@@ -169,7 +169,7 @@ class ExchangeTuning(Group):
 
 
 class JudgeTuning(Group):
-    """When the judge is asked, and when its opinion counts."""
+    """Questions to the judge, and the weight of its answers."""
 
     every_max: int = value(15, ge=1, le=1000)
     """Steps between questions while all is well."""
@@ -184,7 +184,7 @@ class JudgeTuning(Group):
 
 
 class ExecutionTuning(Group):
-    """How long calls may take before the user is asked; each user may prefer other limits."""
+    """Durations of calls from which the user is asked; each user may prefer others."""
 
     prompt_s: Seconds = 15.0
     """Seconds below which a call runs at once."""
@@ -206,7 +206,7 @@ class ResourcesTuning(Group):
 
 
 class JournalTuning(Group):
-    """What a session leaves for other processes and for a restart."""
+    """Journal of a session, for other processes and for a restart."""
 
     steps: int = value(1000, ge=16, le=100_000)
     """Newest entries of a session that are kept."""
@@ -287,7 +287,7 @@ class StoresTuning(Group):
 
 
 class TelemetryTuning(Group):
-    """How much the guard reports of itself."""
+    """Extent of the guard's own telemetry."""
 
     sample: int = value(64, ge=1, le=1_000_000)
     """One of so many spans is timed."""
@@ -300,7 +300,7 @@ class TelemetryTuning(Group):
 
 
 class DeliveryTuning(Group):
-    """What is sent in the background: log events, verdicts, posts of escalations."""
+    """Delivery in the background: log events, verdicts, posts of escalations."""
 
     queue: int = value(1024, ge=1, le=100_000)
     """Items that wait for one receiver; more are dropped and counted."""
@@ -315,7 +315,7 @@ class DeliveryTuning(Group):
 
 
 class EscalationTuning(Group):
-    """What an escalation shows, and how it is delivered."""
+    """Content and pace of escalations."""
 
     actions: int = value(5, ge=1, le=50)
     """Last actions of the session that are shown."""

@@ -38,6 +38,8 @@ _SECOND: Final = 1_000_000_000
 """How long a step waits for spans that may know more of it, and how long ago its twin may have
 ended, in nanoseconds. Instrumentations of one call end within milliseconds of each other, and a
 loop that is noticed a second late is noticed in time."""
+_TOLERANCE: Final = 5_000_000
+"""How far apart two instrumentations may see one moment, in nanoseconds."""
 _NEVER: Final = 2**63 - 1  # the largest time that a span can have
 # Tuples, because an enum member hashes in Python and compares by identity first.
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
@@ -92,17 +94,15 @@ class SpanDeduplicator:
         opened: The open spans by id, in the order in which they started; those that ended are none.
         joined: Called with two traces that turn out to be of one run.
         apart: Asked whether two traces are known to be of two sessions.
-        tolerance_ms: How far apart two instrumentations may see one moment.
     """
 
     def __init__(
         self, opened: Mapping[int | None, _Open], *,
         joined: Callable[[int, int], None] | None = None,
-        apart: Callable[[int, int], bool] | None = None, tolerance_ms: float = 5.0,
+        apart: Callable[[int, int], bool] | None = None,
     ) -> None:  # fmt: skip
         self._joined = joined
         self._apart = apart
-        self._tolerance = int(tolerance_ms * 1_000_000)
         self._open = cast("dict[int | None, _Open]", opened)
         self._recent: deque[Step] = deque(maxlen=_MOST_RECENT)
         self.held: list[_Held] = []
@@ -238,8 +238,8 @@ class SpanDeduplicator:
         Two traces are one run only if no third one fits: calls of sessions that run at the same
         time may look alike, and are then counted once each without joining their sessions.
         """
-        earliest = step.start - self._tolerance
-        latest = (step.end or step.start) + self._tolerance
+        earliest = step.start - _TOLERANCE
+        latest = (step.end or step.start) + _TOLERANCE
         fitting: list[Step] = []
         for other in earlier:
             ended = other.end or other.start
@@ -271,9 +271,9 @@ class SpanDeduplicator:
         if (step.scope, step.server) in sides:
             return False
         # Only the clock of another process may be off; calls in a row can be quick, and equal.
-        if not _overlap(other, step, self._tolerance if other.server or step.server else 0):
+        if not _overlap(other, step, _TOLERANCE if other.server or step.server else 0):
             return False
-        near = abs(other.start - step.start) <= self._tolerance
+        near = _near(other.start, step.start)
         if self._run(other) == self._run(step):
             return near or self._is_same_in_run(other, step)
         # Log records that name no trace, as those of gemini-cli, are of the session's traces.
@@ -281,7 +281,7 @@ class SpanDeduplicator:
             return self._is_same_in_run(other, step)
         return (
             near
-            and _near(other.end, step.end, self._tolerance)
+            and _near(other.end, step.end)
             and (step.kind in _CALLS or (step.kind is Kind.MODEL and _same_tokens(other, step)))
             and (other.session is None or step.session is None or other.session == step.session)
             and self._is_first(other, step)
@@ -303,8 +303,7 @@ class SpanDeduplicator:
         else:
             # An agent or a node inside another of its name is another one.
             return False
-        within = _overlap if known else _enclose
-        return within(other, step, self._tolerance)
+        return _overlap(other, step, _TOLERANCE) if known else _enclose(other, step)
 
     def _note_side(self, step: Step, counted: Step) -> None:
         sides = self._sides.setdefault(counted.span_id, {(counted.scope, counted.server)})
@@ -356,12 +355,12 @@ class SpanDeduplicator:
             parent_id, direct = parent.parent_id, False
         for opened in islice(reversed(self._open.values()), _LOOKED_AT):
             span = opened.view
-            if span.start < step.start - self._tolerance and not step.server:
+            if span.start < step.start - _TOLERANCE and not step.server:
                 continue
             if step.server and span.trace_id == step.trace_id:
                 beside = span.kind != "SERVER" and span.start <= step.start
             else:
-                beside = span.scope != step.scope and _near(span.start, step.start, self._tolerance)
+                beside = span.scope != step.scope and _near(span.start, step.start)
             if beside and _may_name(span, step):
                 found.add(span.span_id)
         return found
@@ -518,17 +517,17 @@ def _distance(other: Step, step: Step) -> tuple[bool, int]:
     return (not same_id, abs(other.start - step.start))
 
 
-def _near(one: int | None, other: int | None, tolerance: int) -> bool:
-    return one is not None and other is not None and abs(one - other) <= tolerance
+def _near(one: int | None, other: int | None) -> bool:
+    return one is not None and other is not None and abs(one - other) <= _TOLERANCE
 
 
-def _enclose(one: Step, other: Step, tolerance: int) -> bool:
+def _enclose(one: Step, other: Step) -> bool:
     """True if the times of one lie within those of the other, either way."""
     first, second = one.end, other.end
     if first is None or second is None:
         return False
-    return (one.start - tolerance <= other.start and second <= first + tolerance) or (
-        other.start - tolerance <= one.start and first <= second + tolerance
+    return (one.start - _TOLERANCE <= other.start and second <= first + _TOLERANCE) or (
+        other.start - _TOLERANCE <= one.start and first <= second + _TOLERANCE
     )
 
 

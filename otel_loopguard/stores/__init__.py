@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from otel_loopguard._util.logger import Log, logger
 from otel_loopguard.settings import Settings, needing
-from otel_loopguard.stores.write_behind import PublishedValue, State, Writer, WriterStatus
+from otel_loopguard.stores.write_behind import PublishedValue, State, Writer
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.stores.redis import RedisStore
 
-__all__ = ["PublishedValue", "State", "Writer", "WriterStatus", "open_store", "open_writer"]
+__all__ = ["PublishedValue", "State", "Writer", "open_store", "open_writer"]
 
 
 def open_store(settings: Settings, *, least_s: float = 0.0) -> RedisStore:

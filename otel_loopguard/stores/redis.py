@@ -13,13 +13,15 @@ import xxhash
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.logger import LogOnce
+from otel_loopguard._util.tables import read_parts
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores import redis_connection as scripts
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription, parse_redis_url
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
+SCRIPTS: Final = read_parts(__name__, "redis.lua")
+"""Programs in Lua, which say what they take."""
 RECORDS: Final = 100
 """Newest records kept of each tool: a profile needs no more, and a store holds a thousand tools."""
 RECORDS_S: Final = 7 * 86_400
@@ -144,7 +146,7 @@ class RedisStore:
         given: list[object] = [RECORDS, self._records_ms]
         for record in records:
             given += (f"{time_of(record) / 1e6:.3f}", record)
-        self.connection.run(scripts.ADD_RECORDS, [self.keys.profile(tool)], given)
+        self.connection.run(SCRIPTS["add_records"], [self.keys.profile(tool)], given)
 
     def records(self, tool: str) -> list[bytes]:
         """The profile of a tool, oldest first; empty if there is none."""
@@ -160,7 +162,7 @@ class RedisStore:
         if not entries:
             return
         keys = self.keys.journal(session)
-        stored = self.connection.run(scripts.APPEND, keys, self.packed(entries))
+        stored = self.connection.run(SCRIPTS["append"], keys, self.packed(entries))
         if stored != len(entries):
             many = stored if isinstance(stored, int) else "who knows how many"
             msg = f"key {keys[0]!r}: {many} of {len(entries)} entries were stored"
@@ -197,7 +199,7 @@ class RedisStore:
     def put(self, kind: str, key: str, value: bytes, ttl_s: float | None = None) -> None:
         """Stores a value for good, or `ttl_s`; what is there already is replaced."""
         ttl: int | str = "" if ttl_s is None else _milliseconds(ttl_s)
-        self.connection.run(scripts.PUT, [self.keys.value(kind, key)], [_MARK, value, ttl])
+        self.connection.run(SCRIPTS["put"], [self.keys.value(kind, key)], [_MARK, value, ttl])
 
     def get(self, kind: str, key: str) -> bytes | None:
         """A value; None if there is none."""
@@ -217,7 +219,7 @@ class RedisStore:
         It lies beside the value of that name. Claiming it again succeeds, and does not extend it.
         """
         given = [_encoded(owner), _milliseconds(ttl_s)]
-        return self.connection.run(scripts.CLAIM, [self.keys.claim(kind, key)], given) == 1
+        return self.connection.run(SCRIPTS["claim"], [self.keys.claim(kind, key)], given) == 1
 
     def publish(self, topic: str, message: bytes) -> None:
         """Sends a message to all present subscribers of a topic, in any process; keeps none.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import random
 import re
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from math import inf
-from pkgutil import get_data
-from typing import Any, Final, Literal, NamedTuple, cast
+from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
 
 import redis
@@ -24,7 +22,7 @@ from redis.sentinel import Sentinel
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard._util.locks import reset_after_fork
 from otel_loopguard._util.logger import logger
-from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import LoopGuardSettingsError, StoreError
 
 _URL: Final = re.compile(
@@ -116,16 +114,6 @@ def _wrong(url: str, why: str) -> LoopGuardSettingsError:
     msg = f"store_url (LOOPGUARD_STORE_URL) = {_shown(url)!r}: {why}"
     return LoopGuardSettingsError(msg)
 
-
-def _script(name: str) -> str:
-    """A script of Lua beside this module, which says what it takes; also in an archive."""
-    return cast("bytes", get_data(__name__, f"lua/{name}.lua")).decode()
-
-
-ADD_RECORDS: Final = _script("add_records")
-APPEND: Final = _script("append")
-PUT: Final = _script("put")
-CLAIM: Final = _script("claim")
 
 # redis-py is only partly typed.
 _redis: Final[Any] = redis
@@ -324,10 +312,6 @@ def _reason(error: Exception) -> _Reason:
 _WAIT_S: Final = 1.0
 # A connection that a firewall dropped says nothing: it is noticed after twice as long.
 _SILENT_S: Final = 5.0
-# As of the writer.
-_FIRST_PAUSE_S: Final = 0.05
-_SPREAD: Final = random.SystemRandom()
-"""Spreads processes over time; the state of `random` is the application's."""
 
 
 class RedisSubscription:
@@ -346,11 +330,11 @@ class RedisSubscription:
         self._take = take
         self._joined = joined
         self._most_pause_s = most_pause_s
+        self._pauses = Pauses(most_pause_s)
         self._client: Any = None
         self._pubsub: Any = None
         self._joined_at = inf
         self._pinged = self._received = 0.0
-        self._failures = 0
         self._closed = False
         self._thread = BackgroundThread("listening", self._turn, InternalErrors(), idle_s=0)
         self._thread.wake()
@@ -371,13 +355,11 @@ class RedisSubscription:
         except StoreError as error:
             self._leave()
             if time.monotonic() - self._joined_at > self._most_pause_s:
-                self._failures = 0
+                self._pauses.failures = 0
             self._joined_at = inf
-            self._failures += 1
-            if self._failures == 1:
+            if not self._pauses.failures:
                 logger.warning("other processes are not heard while the store fails: %s", error)
-            pause_s = min(_FIRST_PAUSE_S * 2 ** min(self._failures, 16), self._most_pause_s)
-            return pause_s * _SPREAD.uniform(0.5, 1)
+            return self._pauses.next_s()
         return 0
 
     def _listen(self) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import random
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard._util.logger import Log, LogOnce, logger
-from otel_loopguard._util.worker import BackgroundThread
+from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import StoreError
 
 if TYPE_CHECKING:
@@ -27,12 +26,8 @@ State = Literal["healthy", "slow", "down", "full", "read_only"]
 _LOG_AGAIN_S: Final = 60
 # A process that stores nothing for so long has no thread for it; to start one costs little.
 _IDLE_S: Final = 10
-# A dropped connection is usually back at once; the pauses double from there.
-_FIRST_PAUSE_S: Final = 0.05
 # Between two looks of `flush`: what it waits for takes a millisecond at best.
 _NAP_S: Final = 0.01
-_SPREAD: Final = random.SystemRandom()
-"""Spreads processes over time; the state of `random` is the application's."""
 _BROKEN: Final = StoreError("the code of the store failed", "refused")
 
 _Found = TypeVar("_Found")
@@ -42,18 +37,6 @@ Ask = tuple[
 """A question to the store, what takes the answer, and what is called if there is none."""
 Answered = Callable[[str, float, str], None]
 """Takes each call of the store: operation, seconds, and the reason of its error, if any."""
-
-
-class WriterStatus(NamedTuple):
-    """The progress of a writer, in numbers of writes since the start or the fork."""
-
-    state: State  # of the store
-    why: str  # the last trouble, in words; empty if there was none
-    waiting: int
-    stored: int  # acknowledged by the store
-    dropped: int  # given up: no room to wait, or shut down before they were stored
-    refused: int  # can never be stored: too large, or another kind of thing is in their place
-    retries: int
 
 
 class PublishedValue(NamedTuple):
@@ -106,6 +89,15 @@ class Writer:
     to `tuning.stores.retry_s`, until the store acknowledges them. Past `tuning.stores.queue` writes
     that wait, more are dropped and counted. The thread starts with the first write, ends when idle,
     and starts anew in the child of a fork; what waits in the parent, the parent writes.
+
+    Attributes:
+        capacity: Writes that may wait.
+        waiting: Writes that wait until they are acknowledged or given up.
+        stored: Writes that the store acknowledged, since the start or the fork.
+        dropped: Writes given up: no room to wait, or shut down before they were stored.
+        refused: Writes that can never be stored: too large, or something else is in their place.
+        retries: Attempts that failed.
+        why: The last trouble of the store, in words; empty if there was none.
     """
 
     def __init__(
@@ -114,6 +106,7 @@ class Writer:
         self.store = store
         self._log = log
         self._tuning = settings.tuning.stores
+        self.capacity = self._tuning.queue
         self._faults = faults
         # Called for every call of the store, on the thread that made it.
         self.answered: Answered | None = None
@@ -128,22 +121,22 @@ class Writer:
         self._lock = new_lock()
         self._log_once = LogOnce("store", self._log)
         self._state: State = "healthy"
-        self._why = ""
+        self.why = ""
         self._logged: dict[State, float] = {}
         self._call_began = 0.0  # 0 while there is none
-        self._stored = self._dropped = self._refused = self._retries = 0
+        self.stored = self.dropped = self.refused = self.retries = 0
         self._clear()
 
     def _clear(self) -> None:
         self._writes: deque[Write] = deque()
         self._asks: deque[Ask] = deque()
         self._batch: list[Write] = []
-        self._pause_s = _FIRST_PAUSE_S
+        self._pauses = Pauses(self._tuning.retry_s)
         # By the monotonic clock: when the gathered writes are taken (inf: there are none), when the
         # batch is tried again, and when a store in trouble is asked how it is.
         self._due, self._retry_at, self._ping_at = inf, 0.0, 0.0
         # Writes and bytes count as waiting until they are acknowledged or given up.
-        self._waiting = self._bytes = 0
+        self.waiting = self._bytes = 0
 
     @property
     def state(self) -> State:
@@ -152,14 +145,6 @@ class Writer:
         if began and self._state == "healthy" and time.monotonic() - began > self._tuning.slow_s:
             return "slow"
         return self._state
-
-    @property
-    def standing(self) -> WriterStatus:
-        """State and counts."""
-        return WriterStatus(
-            self.state, self._why, self._waiting, self._stored, self._dropped, self._refused,
-            self._retries,
-        )  # fmt: skip
 
     def saw(self, trouble: str) -> None:
         """Notes that somebody else's call of the store failed, by the reason of its `StoreError`.
@@ -235,7 +220,7 @@ class Writer:
         """
         until = time.monotonic() + (self._tuning.flush_s if limit_s is None else limit_s)
         self._retry_at = 0.0
-        while (left := bool(self._waiting or self._asks)) and not self._thread.is_current:
+        while (left := bool(self.waiting or self._asks)) and not self._thread.is_current:
             # Again and again, for others may add writes meanwhile.
             with self._lock:
                 self._due = 0.0 if self._writes else inf
@@ -253,13 +238,13 @@ class Writer:
         """
         self.flush(limit_s)
         with self._lock:
-            left, lost = self._waiting, [one for one in self._writes if not one.made]
+            left, lost = self.waiting, [one for one in self._writes if not one.made]
             self._clear()
         self._thread.stop()
         left += sum(len(self._made(write).items) - 1 for write in lost)
-        self._dropped += left
+        self.dropped += left
         if left:
-            why = self._why or "there was no time"
+            why = self.why or "there was no time"
             self._log_once.log("", f"{left} writes were given up: {why}")
         with swallow(self._faults, "store_close"), suppress(StoreError):
             self.store.close()
@@ -272,17 +257,14 @@ class Writer:
             self._refuse(write, f"{write.size} bytes are too many")
             return False
         with self._lock:
-            if (
-                self._waiting + count > tuning.queue
-                or self._bytes + write.size > tuning.queue_bytes
-            ):
-                self._dropped += count
+            if self.waiting + count > tuning.queue or self._bytes + write.size > tuning.queue_bytes:
+                self.dropped += count
                 return False
             self._writes.append(write)
-            self._waiting += count
+            self.waiting += count
             self._bytes += write.size
             before, due = self._due, 0.0
-            if not write.urgent and self._waiting < tuning.batch:
+            if not write.urgent and self.waiting < tuning.batch:
                 due = time.monotonic() + tuning.delay_s
             self._due = min(before, due)
         # A thread that gathers or pauses is not woken by each write: that would cost each write.
@@ -293,7 +275,7 @@ class Writer:
     def _refuse(self, write: Write, why: str) -> None:
         """Counts a write that can never be stored; its place is logged once."""
         with self._lock:
-            self._refused += len(write.items)
+            self.refused += len(write.items)
         self._log_once.log(write.place, f"{write.place}: not stored: {why}")
 
     def _turn(self) -> float | None:
@@ -311,10 +293,9 @@ class Writer:
         while batch:
             if not self._store(batch[0], batch):
                 if batch is self._batch:
-                    self._retry_at = time.monotonic() + self._pause_s * _SPREAD.uniform(0.5, 1)
-                    self._pause_s = min(2 * self._pause_s, self._tuning.retry_s)
+                    self._retry_at = time.monotonic() + self._pauses.next_s()
                 return 0
-            self._pause_s = _FIRST_PAUSE_S
+            self._pauses.failures = 0
             del batch[:1]
         return 0
 
@@ -333,7 +314,7 @@ class Writer:
         with self._lock:
             if self._batch is taken:
                 self._batch = joined(write for write in made if write.items)
-                self._waiting += sum(len(write.items) for write in made) - count
+                self.waiting += sum(len(write.items) for write in made) - count
                 self._bytes += sum(write.size for write in made) - sum(one.size for one in taken)
 
     def _made(self, write: Write) -> Write:
@@ -360,10 +341,10 @@ class Writer:
                 return False
             done = not isinstance(trouble, StoreError)
             if isinstance(trouble, StoreError) and trouble.reason != "refused":
-                self._retries += 1
+                self.retries += 1
                 return False
-            self._stored += len(write.items) * done
-            self._waiting -= len(write.items)
+            self.stored += len(write.items) * done
+            self.waiting -= len(write.items)
             self._bytes -= write.size
         if isinstance(trouble, StoreError):
             self._refuse(write, str(trouble))
@@ -415,7 +396,7 @@ class Writer:
 
     def _change(self, state: State, why: str) -> None:
         before, self._state = self._state, state
-        self._why = why or self._why
+        self.why = why or self.why
         now = time.monotonic()
         if before == state or now - self._logged.get(state, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
             return

@@ -96,7 +96,6 @@ class State(NamedTuple):
     resources: Callable[[], Mapping[str, ResourceUse]]  # mean and peak use of the machine
     remedies: ResilienceRegistry | None
     writer: Writer | None
-    capacity: int  # writes that may wait for the store
     waiting: Callable[[], int] | None = None  # open escalations; None in a replay
     agents: CardinalityLimit = CardinalityLimit(0)
     tools: CardinalityLimit = CardinalityLimit(0)
@@ -197,18 +196,18 @@ def _hit_rate(now: State) -> Values:
     return {(): 100 * estimates["profile"] / total} if total else {}
 
 
-def _store_state(now: State) -> Values:
-    if now.writer is None:
-        return {}
-    state = _STORE_STATES[now.writer.state]
+def _of_store(read: Callable[[Writer], Values]) -> Callable[[State | Totals], Values]:
+    """Reads the writer of the store; nothing where there is none."""
+    return lambda held: {} if held.writer is None else read(held.writer)
+
+
+def _store_state(writer: Writer) -> Values:
+    state = _STORE_STATES[writer.state]
     return {(each,): int(each == state) for each in dict.fromkeys(_STORE_STATES.values())}
 
 
-def _writes(kept: Totals) -> Values:
-    if kept.writer is None:
-        return {}
-    now = kept.writer.standing
-    return {("",): now.stored, ("dropped",): now.dropped, ("refused",): now.refused}
+def _writes(writer: Writer) -> Values:
+    return {("",): writer.stored, ("dropped",): writer.dropped, ("refused",): writer.refused}
 
 
 def _faults(kept: Totals) -> Values:
@@ -236,13 +235,9 @@ _READ: Final[Mapping[str, Callable[[State], Values]]] = {
     semconv.METRIC_STEP_OPEN: lambda now: {(): len(now.active)},
     semconv.METRIC_BREAKER_OPEN: _breakers,
     semconv.METRIC_RESOURCE_UTILIZATION: _resource_use,
-    semconv.METRIC_STORE_STATUS: _store_state,
-    semconv.METRIC_STORE_QUEUE_SIZE: (
-        lambda now: {} if now.writer is None else {(): now.writer.standing.waiting}
-    ),
-    semconv.METRIC_STORE_QUEUE_CAPACITY: (
-        lambda now: {} if now.writer is None else {(): now.capacity}
-    ),
+    semconv.METRIC_STORE_STATUS: _of_store(_store_state),
+    semconv.METRIC_STORE_QUEUE_SIZE: _of_store(lambda writer: {(): writer.waiting}),
+    semconv.METRIC_STORE_QUEUE_CAPACITY: _of_store(lambda writer: {(): writer.capacity}),
     semconv.METRIC_EXPORTER_QUEUE_SIZE: (
         lambda now: {_COMPONENT: now.annotator.waiting} if now.annotator.written else {}
     ),
@@ -258,10 +253,8 @@ _TOTAL: Final[Mapping[str, Callable[[Totals], Values]]] = {
     semconv.METRIC_ESTIMATES: lambda kept: {
         (source,): count for source, count in kept.acceptance.estimates.items()
     },
-    semconv.METRIC_STORE_WRITES: _writes,
-    semconv.METRIC_STORE_RETRIES: (
-        lambda kept: {} if kept.writer is None else {(): kept.writer.standing.retries}
-    ),
+    semconv.METRIC_STORE_WRITES: _of_store(_writes),
+    semconv.METRIC_STORE_RETRIES: _of_store(lambda writer: {(): writer.retries}),
     semconv.METRIC_EXPORTER_EXPORTED: lambda kept: {("queue_full",): kept.annotator.dropped},
     semconv.METRIC_FAULTS: _faults,
 }

@@ -221,32 +221,29 @@ class Instruments:
                     self._gone.add(metric.name, key, amount)
 
 
-class _Providers:
-    """The instruments of each meter provider, as a meter knows an instrument once."""
-
-    def __init__(self) -> None:
-        # Compared by identity: the meter provider of logfire has no hash.
-        self._known: list[tuple[weakref.ref[MeterProvider], Instruments]] = []
-        self._unset: Instruments | None = None
-        self._lock = new_lock()
-
-    def get(self, provider: MeterProvider | None, faults: InternalErrors) -> Instruments:
-        """The instruments of a provider, made on first use; None: of the global one."""
-        with self._lock:
-            standing = get_meter_provider()
-            wanted = standing if provider is None else provider
-            self._known = [one for one in self._known if one[0]() is not None]
-            found = next((made for known, made in self._known if known() is wanted), None)
-            if found is None and wanted is standing:
-                # A provider that is set later takes over the instruments of its stand-in.
-                found = self._unset = self._unset or Instruments(None, faults)
-            elif found is None:
-                found = Instruments(wanted, faults)
-                self._known.append((weakref.ref(wanted), found))
-            return found
+# Compared by identity: the meter provider of logfire has no hash.
+_known: Final[list[tuple[weakref.ref[MeterProvider], Instruments]]] = []
+_unset: Instruments | None = None
+_making: Final = new_lock()
 
 
-_providers = _Providers()
+def instruments_of(provider: MeterProvider | None, faults: InternalErrors) -> Instruments:
+    """The instruments of a meter provider, as a meter knows an instrument once; None: the global.
+
+    They are made on first use. A provider that is set later takes over those of its stand-in.
+    """
+    global _unset  # noqa: PLW0603
+    with _making:
+        standing = get_meter_provider()
+        wanted = standing if provider is None else provider
+        _known[:] = [one for one in _known if one[0]() is not None]
+        found = next((made for known, made in _known if known() is wanted), None)
+        if found is None and wanted is standing:
+            found = _unset = _unset or Instruments(None, faults)
+        elif found is None:
+            found = Instruments(wanted, faults)
+            _known.append((weakref.ref(wanted), found))
+        return found
 
 
 class MetricsRecorder:
@@ -289,7 +286,7 @@ class MetricsRecorder:
         self._instruments: Instruments | None = None
         if on:
             with swallow(faults, "telemetry.board"):
-                self._instruments = _providers.get(meters, faults)
+                self._instruments = instruments_of(meters, faults)
         self.on = self._instruments is not None
 
     def watch(self, state: State) -> None:

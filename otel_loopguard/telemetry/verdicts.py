@@ -24,7 +24,7 @@ from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import held, later
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.logger import LogOnce
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.core import Action
@@ -225,17 +225,22 @@ class Backend(ABC):
             return None
 
 
-def _required(environment: Mapping[str, str], backend: str, name: str) -> str:
-    found = environment.get(name, "").strip()
+def _variable(name: str) -> str:
+    """A variable of the environment; empty if it is not set."""
+    return os.environ.get(name, "").strip()
+
+
+def _required(backend: str, name: str) -> str:
+    found = _variable(name)
     if not found:
         msg = f"verdicts (LOOPGUARD_VERDICTS) is {backend!r}, which needs the variable {name}"
         raise LoopGuardSettingsError(msg)
     return found
 
 
-def _key(environment: Mapping[str, str], name: str) -> str:
+def _key(name: str) -> str:
     """A key that can be sent as a header unchanged."""
-    found = environment.get(name, "").strip()
+    found = _variable(name)
     if not (found.isascii() and found.isprintable()):
         msg = f"{name}: expected printable ASCII only"
         raise LoopGuardSettingsError(msg)
@@ -258,12 +263,12 @@ def _time(verdict: Verdict) -> datetime:
 class Langfuse(Backend):
     """Writes categorical scores; the label is the category. A score may precede its trace."""
 
-    def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
+    def __init__(self, limit_s: float) -> None:
         keys = ("LANGFUSE_PUBLIC_KEY", "LANGFUSE_SECRET_KEY")
-        headers = _basic(*(_required(environment, "langfuse", name) for name in keys))
+        headers = _basic(*(_required("langfuse", name) for name in keys))
         variables = ("LANGFUSE_HOST", "LANGFUSE_BASE_URL")
-        name = next((name for name in variables if environment.get(name, "").strip()), variables[0])
-        url = environment.get(name, "").strip() or "https://cloud.langfuse.com"
+        name = next(filter(_variable, variables), variables[0])
+        url = _variable(name) or "https://cloud.langfuse.com"
         super().__init__(name, url, headers, limit_s)
 
     def write(self, verdict: Verdict) -> None:
@@ -293,12 +298,12 @@ class LangSmith(Backend):
     With `LANGSMITH_PROJECT` it says in which project the run is, which newer servers want.
     """
 
-    def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
-        _required(environment, "langsmith", "LANGSMITH_API_KEY")
-        key = _key(environment, "LANGSMITH_API_KEY")
-        url = environment.get("LANGSMITH_ENDPOINT", "").strip() or "https://api.smith.langchain.com"
+    def __init__(self, limit_s: float) -> None:
+        _required("langsmith", "LANGSMITH_API_KEY")
+        key = _key("LANGSMITH_API_KEY")
+        url = _variable("LANGSMITH_ENDPOINT") or "https://api.smith.langchain.com"
         super().__init__("LANGSMITH_ENDPOINT", url, {"x-api-key": key}, limit_s)
-        self._project = environment.get("LANGSMITH_PROJECT", "").strip()
+        self._project = _variable("LANGSMITH_PROJECT")
         self._project_id: str | None = None
 
     def write(self, verdict: Verdict) -> None:
@@ -343,13 +348,12 @@ class MLflow(Backend):
     assessment only of a trace that has arrived.
     """
 
-    def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
+    def __init__(self, limit_s: float) -> None:
         variable = "MLFLOW_TRACKING_URI"
-        url = _required(environment, "mlflow", variable)
-        user, password = (
-            environment.get(f"MLFLOW_TRACKING_{name}", "") for name in ("USERNAME", "PASSWORD")
-        )
-        token = _key(environment, "MLFLOW_TRACKING_TOKEN")
+        url = _required("mlflow", variable)
+        user = os.environ.get("MLFLOW_TRACKING_USERNAME")
+        password = os.environ.get("MLFLOW_TRACKING_PASSWORD")
+        token = _key("MLFLOW_TRACKING_TOKEN")
         headers = _basic(user, password) if user and password else _bearer(token)
         super().__init__(variable, url, headers, limit_s)
 
@@ -411,10 +415,10 @@ class Phoenix(Backend):
     # Of as many traces and sessions as a guard knows by default it is known what was written.
     _MOST_KNOWN: Final = 10_000
 
-    def __init__(self, environment: Mapping[str, str], limit_s: float) -> None:
+    def __init__(self, limit_s: float) -> None:
         name = "PHOENIX_COLLECTOR_ENDPOINT"
-        url = environment.get(name, "").strip().rstrip("/") or "http://127.0.0.1:6006"
-        key = _key(environment, "PHOENIX_API_KEY")
+        url = _variable(name).rstrip("/") or "http://127.0.0.1:6006"
+        key = _key("PHOENIX_API_KEY")
         super().__init__(name, url.removesuffix("/v1/traces"), _bearer(key), limit_s)
         self._strongest: BoundedDict[str, float] = BoundedDict(self._MOST_KNOWN)
 
@@ -448,7 +452,7 @@ class Phoenix(Backend):
         self.call("POST", f"/v1/{scope}_annotations", {"data": [annotation]}, sync="false")
 
 
-BACKENDS: Final[Mapping[str, Callable[[Mapping[str, str], float], Backend]]] = {
+BACKENDS: Final[Mapping[str, Callable[[float], Backend]]] = {
     "langfuse": Langfuse,
     "langsmith": LangSmith,
     "mlflow": MLflow,
@@ -479,11 +483,12 @@ class VerdictReporter:
         self._emit = emit if "evaluations" in settings.verdicts else None
         self._count = count
         self._tuning = settings.tuning.delivery
-        self._logged: set[str] = set()  # backends whose first loss was logged
-        self._queues: dict[str, tuple[str, DeliveryQueue[Verdict]]] = {}
+        # With each the log of its first loss.
+        self._queues: dict[str, tuple[LogOnce, DeliveryQueue[Verdict]]] = {}
         for name in sorted(settings.verdicts & BACKENDS.keys()) if live else ():
-            backend = BACKENDS[name](os.environ, self._tuning.timeout_s)
-            self._queues[name] = backend.endpoint.host, self._queue(name, backend)
+            backend = BACKENDS[name](self._tuning.timeout_s)
+            log = LogOnce(f"verdicts do not arrive at {name} ({backend.endpoint.host})")
+            self._queues[name] = log, self._queue(name, backend)
 
     def on_decision(self, made: DecisionRecord) -> None:
         """Reports a decision; a mere note judges nothing."""
@@ -533,7 +538,4 @@ class VerdictReporter:
 
     def _lost(self, name: str, kind: str, why: str) -> None:
         self._count(semconv.METRIC_VERDICTS, (name, kind))
-        if name not in self._logged:
-            self._logged.add(name)
-            msg = "verdicts do not arrive at %s (%s): %s; more are counted, and not logged"
-            logger.warning(msg, name, self._queues[name][0], why)
+        self._queues[name][0].log("", f"{why}; more are counted, and not logged")

@@ -55,7 +55,7 @@ _KEPT: Final = 10_000
 _Given = ParamSpec("_Given")
 _Result = TypeVar("_Result")
 _HELD_NS: Final = 1_100_000_000
-"""For how long a step may be held back for a second report of it, nanoseconds; see `Once`."""
+"""For how long a step may be held back for a second report of it, nanoseconds."""
 
 
 @dataclass(frozen=True, slots=True)

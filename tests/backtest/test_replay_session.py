@@ -119,3 +119,18 @@ def test_what_is_no_json_is_broken() -> None:
         parsed("{")
     with pytest.raises(BrokenRow, match="deep"):
         parsed("[" * 5_000_000)
+
+
+def test_calls_without_a_cost_have_that_of_their_tokens(tmp_path: Path) -> None:
+    """By the package's prices and those of a file, as for limits and transcripts."""
+    prices = tmp_path / "prices.toml"
+    prices.write_text('[models]\n"mine" = { input = 2, output = 10 }\n')
+    used = {"gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 100}
+    model = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "mine"}
+    row = {
+        "TraceId": "1" * 32, "SpanId": "2" * 16, "SpanName": "chat mine",
+        "Timestamp": "2024-01-01 00:00:00", "Duration": 1, "SpanAttributes": {**model, **used},
+    }  # fmt: skip
+    for file, cost in (("", None), (str(prices), 0.003)):
+        (found,) = replay_session([(SPAN, row)], Settings(prices_file=file))
+        assert found.spent.cost == cost

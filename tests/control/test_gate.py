@@ -176,7 +176,10 @@ def test_in_trio_it_waits_without_blocking_the_loop(run: Run) -> None:
     assert passed == ["allow", "allow"]
 
 
-LIMIT, NAME = "limit_s must be a finite number of seconds, 0 or more, got ", "must be a text, got "
+LIMIT, NAME = (
+    "limit_s must be a finite number of seconds, 0 or more, got ",
+    "must be a string, got ",
+)
 WRONG: list[tuple[Any, dict[str, Any], str]] = [
     *((control.pause, {"limit_s": one}, LIMIT + repr(one)) for one in (NAN, 1e300, -1, "5", b"5")),
     (control.pause, {"by": 5}, f"by {NAME}5"),

@@ -46,7 +46,8 @@ def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
     run.calls(4)
     found = control.refused(NAME, ARGS)
     assert found is not None
-    assert (found.action, bool(found.hint)) == ("deny", True)
+    assert (found.action, str(found)) == ("deny", found.hint)
+    assert str(control.Control()) == "allow"
     assert refusal(args={"q": "something else"}) is None
     assert refusal("another") is None
     assert control.refused(NAME) is not None
@@ -95,7 +96,7 @@ def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
     found = control.refused("post", '{"text": "secret"}')
     assert found is not None
     assert (found.session, found.by) == (run.key, "check")
-    assert found.hint == "it is too long. Cut it."
+    assert str(found) == found.hint == "it is too long. Cut it."
     assert found.reason == "a check rejected 'post'"
     assert refusal() is None
 

@@ -29,7 +29,7 @@ SHORT = {
     **{f"OTEL_{kind}_MAX_QUEUE_SIZE": "256" for kind in ("BSP", "BLRP")},
     **{f"OTEL_{kind}_MAX_EXPORT_BATCH_SIZE": "128" for kind in ("BSP", "BLRP")},
 }
-FAILED = "spans do not arrive"
+FAILED = "do not arrive: OTLPSpanExporter"
 
 
 class Collector(BaseHTTPRequestHandler):

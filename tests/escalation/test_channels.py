@@ -100,8 +100,8 @@ def test_what_a_channel_gives_back(said: object, reply: Reply | None) -> None:
         *((said, f"skip_task, got {said!r}") for said in ("", "yes", "continue;abort")),
         ({"answer": 3}, "one of continue, abort, modify_plan, skip_task, got 3"),
         ({"answer": ["abort"]}, "one of continue"),
-        ({"answer": "continue", "guidance": 3}, "guidance of an answer must be a text, got 3"),
-        ({"answer": "continue", "by": 3}, "by of an answer must be a text, got 3"),
+        ({"answer": "continue", "guidance": 3}, "guidance of an answer must be a string, got 3"),
+        ({"answer": "continue", "by": 3}, "by of an answer must be a string, got 3"),
         ({"answer": "abort", "by": "policy"}, "the guard itself has that name"),
     ],
 )

@@ -343,7 +343,7 @@ def test_what_is_no_text_is_refused(peer: Peer, session: str) -> None:
     ):  # fmt: skip
         for value in (3, None, ["x"], {"x": 1}):
             reply = peer.ask(op, session=session, **{name: value})
-            assert (reply["error"], reply["message"]) == ("refused", f"{name} must be a text")
+            assert (reply["error"], reply["message"]) == ("refused", f"{name} must be a string")
     assert row_of(peer, session)["action"] == "allow"
 
 

@@ -209,11 +209,11 @@ def test_calls_wait_where_they_are_for_the_writer(rig: Rig) -> None:
     _, writer, profiler = rig
     for number in range(70):
         profiler.finished(call(number, 60.0), "run")
-    assert writer.standing.waiting == 1
+    assert writer.waiting == 1
     writer.close(0)
-    assert writer.standing.dropped == 70
+    assert writer.dropped == 70
     profiler.finished(call(70, 60.0), "run")
-    assert writer.standing.waiting == 1
+    assert writer.waiting == 1
 
 
 TIMES = {"a": 4000, "b": 3000, "c": 2000, "d": 1000, "w": 500}

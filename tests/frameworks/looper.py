@@ -283,6 +283,18 @@ def wrong_arguments(make: Make) -> object:
     return {"stopped": stop is not None, "few": len(looper.requests) < 20, "ran": len(looper.ran)}
 
 
+def unknown_tool(make: Make) -> object:
+    """A model that asks for a tool that there is not is stopped too."""
+    looper = make(always(("nosuch", {"query": "x"})))
+    if looper.ends_equal_calls:
+        raise NotImplementedError
+    try:
+        stop = looper.ended()
+    except Exception as error:  # noqa: BLE001
+        return type(error).__name__
+    return {"stopped": stop is not None, "few": len(looper.requests) < 20}
+
+
 def limit(make: Make) -> object:
     """A gate has the limit that it was given: nobody resumed, and the results so far are there."""
     looper = make(paused("run-limit"), limit_s=0.05)
@@ -414,7 +426,7 @@ SHARED: dict[str, Callable[[Make], object]] = {
     case.__name__: case
     for case in (
         streamed, in_asyncio, two_runs, named, next_turn, hint, after_a_deny, refused, at_once,
-        history, a_tool_that_fails, failing, wrong_arguments, limit,
+        history, a_tool_that_fails, failing, wrong_arguments, unknown_tool, limit,
     )
 }  # fmt: skip
 LIVE: dict[str, Callable[[Make], object]] = {

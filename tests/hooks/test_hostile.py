@@ -8,6 +8,7 @@ import signal
 import socket
 import sqlite3
 import stat
+import subprocess
 import tempfile
 import threading
 import time
@@ -26,7 +27,7 @@ from otel_loopguard.hooks.process import RequestHandler
 from otel_loopguard.hooks.state import HookState, secret_of
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from otel_loopguard.replay.transcripts.folders import usual_folders
-from tests.hooks.running import Home
+from tests.hooks.running import PROGRAM, Home
 from tests.stores.servers import wait_for
 
 NESTED = b"[" * 800 + b"]" * 800
@@ -191,6 +192,22 @@ def test_it_outlives_too_many_open_files(home: Home, monkeypatch: pytest.MonkeyP
     assert home.up() == number
     for line in lines:
         line.close()
+
+
+def test_a_full_disk_is_told_of(home: Home) -> None:
+    """With each event, and by `status`; once there is room, events are judged."""
+    home.run("hook", "install", "claude-code")
+    number = home.begin()
+    event = b'{"hook_event_name": "SessionStart", "session_id": "s"}'
+    for most, told in ((0, b"no event is judged: "), (resource.RLIM_INFINITY, b"")):
+        resource.prlimit(number, resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+        done = home.run("hook", "run", "claude-code", given=event)
+        assert (done.returncode, done.stdout) == (0, b"{}\n")
+        assert told in done.stderr
+        assert bool(done.stderr) is bool(told)
+    full = ["sh", "-c", 'ulimit -f 0 && exec "$0" hook status', PROGRAM]
+    status = subprocess.run(full, capture_output=True, check=True, env=home.environment)
+    assert b"no event is judged: " in status.stdout
 
 
 def test_a_file_that_is_damaged_inside_is_begun_anew(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ def _main() -> None:
     flushed = writer.flush(60)
     acknowledged = {session: sorted(ids) for session, ids in _acknowledged.items()}
     told = {"steps": steps, "longest_s": longest, "flushed": flushed, "acknowledged": acknowledged}
-    told |= {"standing": writer.standing._asdict(), "faults": dict(guard.faults.counts)}
+    told |= {"why": writer.why, "dropped": writer.dropped, "faults": dict(guard.faults.counts)}
     provider.shutdown()
     print(json.dumps(told), flush=True)
 

@@ -17,9 +17,11 @@ from otel_loopguard import (
     semconv,
     turn,
 )
+from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard._util.logger import forget_warnings, logger
 from otel_loopguard.core import Action, Evidence, Kind, Step
+from otel_loopguard.detectors.repetition import ExactRepeat
 from otel_loopguard.dialects import RecordedSpan, SpanView, register, unregister
 from otel_loopguard.evidence import EXTRACTORS
 from otel_loopguard.guard import guard as guards
@@ -107,6 +109,25 @@ def test_a_detector_that_throws_is_switched_off_for_its_session(
     assert_skipped(caplog, 1)
     assert rig.actions == ["hint", "deny", "abort"]
     assert len([step for step in rig.steps if step.name == "search"]) == LOOP
+
+
+@pytest.mark.parametrize("lack", [MemoryError, RecursionError])
+def test_a_detector_begins_anew_once_there_is_memory_again(
+    lack: type[Exception], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the process lacks for a moment switches no detector off."""
+    rig, real = Rig({"switched_off": ("found_nothing", "made_again")}), ExactRepeat.observe
+    lacks = iter((lack(),))
+
+    def observe(detector: ExactRepeat, evidence: Evidence) -> object:
+        for fault in lacks:
+            raise fault
+        return real(detector, evidence)
+
+    monkeypatch.setattr(ExactRepeat, "observe", observe)
+    runs_on(rig)
+    assert rig.faults == {f"exact_repeat:{lack.__name__}": 1}
+    assert rig.actions == ["hint", "deny", "abort"]
 
 
 def test_a_detector_that_throws_in_one_session_is_tried_in_the_next() -> None:
@@ -327,3 +348,18 @@ def test_a_guard_that_is_being_made_hears_of_no_flag(monkeypatch: pytest.MonkeyP
     guard = LoopGuard(Settings())
     assert flag(other, run).control.action is Action.PAUSE
     assert guard.faults.counts == {}
+
+
+def test_of_an_exception_its_type_and_place_are_logged(caplog: pytest.LogCaptureFixture) -> None:
+    """Neither its message nor its cause, which may have content; what nothing raised is ours.
+
+    A record has no exception either, as other handlers would print and export it.
+    """
+    faults, hidden = InternalErrors(), "hunter2"
+    with swallow(faults, "store"):
+        raise ValueError(hidden) from KeyError(hidden)
+    faults.note("judge", TimeoutError("no answer within 3 s"))
+    raised, ours = caplog.messages
+    assert "store:ValueError failed and was skipped: hostile/test_faults.py:" in raised
+    assert ours.endswith("judge:TimeoutError failed and was skipped: no answer within 3 s")
+    assert [record for record in caplog.records if hidden in repr(vars(record))] == []

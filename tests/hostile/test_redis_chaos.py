@@ -153,8 +153,8 @@ def test_what_was_acknowledged_is_there_and_nothing_was_raised(
     assert [name for name, ids in kept.items() if ids - set(found[name])] == []
     assert [name for name, ids in found.items() if len(ids) != len(set(ids))] == []
     for told in accounts:
-        assert told["flushed"], told["standing"]
-        assert told["standing"]["dropped"] == 0
+        assert told["flushed"], told["why"]
+        assert told["dropped"] == 0
         # Garbage that is heard is counted; nothing else of it is.
         assert set(told["faults"]) <= {"sharing:ValueError"}, told["faults"]
     # Figures for the notes of a release.

@@ -293,7 +293,7 @@ def test_names_and_numbers_of_dependencies(name: str, needs: object) -> None:
         ("parallel_safe", "yes", "is true or false, got 'yes'"),
         ("depends_on", [None], "is a list of ids, got None"),
         ("depends_on", 1.5, "is a list of ids, got 1.5"),
-        ("tool", ["x"], "is a text, got a list"),
+        ("tool", ["x"], "is a string, got a list"),
         # Misspelt: what depends on it would run too soon, and nobody would know why.
         ("dependson", ["b"], "'depends_on'"),
         ("depends", "b", "'depends_on'"),

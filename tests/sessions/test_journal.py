@@ -30,6 +30,7 @@ from otel_loopguard.sessions.journal import (
     Unread,
 )
 from tests.calls import EPOCH, SECOND
+from tests.calls import call as tool_call
 from tests.hostile.rig import TOOL, ended
 from tests.sessions.journals import JournalsInMemory, call, guard, new, session_of, until
 
@@ -229,6 +230,24 @@ def test_what_only_a_journal_knows_of_a_loop_is_not_foretold() -> None:
     assert known == [("hint", None, None), ("deny", 1, Action.ABORT)]
 
 
+def test_a_refusal_that_nobody_heard_is_not_defied_after_a_restart() -> None:
+    """Though each call brings something new as far as its process knows: it shows the loop."""
+    journals = JournalsInMemory()
+    found: list[Decision] = []
+    for number in range(20):
+        one = restarted(journals, found)
+        flag = one.flag_named("run")
+        flag.asked = True
+        for decision in found:
+            if decision.action is Action.HINT:
+                flag.hear(decision.id, 0)
+        command = {"command": f": look at file {number}"}
+        said = "(Bash completed with no output)"
+        one.observe(tool_call("Bash", command, said, at=number * 2, took=1), "run")
+        one.write_journals()
+    assert decided(found) == ["hint", "deny"]
+
+
 TABLES = tables.load(Path(__file__).with_name("restarts.txt"))
 
 
@@ -294,6 +313,16 @@ def test_every_hundred_entries_are_written(steps: int) -> None:
     assert journals.batches == [100] * (steps // 100)
     one.shutdown()
     assert sum(journals.batches) == len(journals.store.journal("run")) == steps
+
+
+def test_a_guard_keeps_journals_after_its_shutdown() -> None:
+    """As where it watches two providers and one of them is shut down."""
+    journals = JournalsInMemory()
+    one = guard(journals)
+    one.shutdown()
+    one.observe(new(0), "run")
+    until(lambda: journals.reads and journals.batches)
+    one.shutdown()
 
 
 def test_no_memory_grows_where_the_thread_does_not_come_to_write() -> None:

@@ -57,7 +57,7 @@ def test_a_node_that_is_killed_comes_back_with_all(cluster: list[Server], write:
     wait_for(lambda: writer.state == "down")
     cluster[1].start()
     assert writer.flush(60)
-    assert writer.standing.stored == 60
+    assert writer.stored == 60
     for name in names:
         assert writer.store.journal(name) == [("a", b"1"), ("b", b"2")]
 

@@ -26,10 +26,10 @@ def test_nobody_waits_for_a_frozen_server(start: Start, write: Write) -> None:
     for number in range(5000):
         assert writer.append("s", [(f"{number}", b"x" * 100)])
     wait_for(lambda: writer.state == "slow")
-    assert writer.standing.waiting >= 5000
+    assert writer.waiting >= 5000
     server.thaw()
     assert writer.flush(60)
-    assert writer.standing.stored == 5001
+    assert writer.stored == 5001
     assert [entry for entry, _ in writer.store.journal("s")] == [
         f"{number}" for number in range(4000, 5000)
     ]
@@ -51,18 +51,18 @@ def test_a_killed_server_comes_back_with_all(start: Start, write: Write) -> None
 
     thread = threading.Thread(target=work)
     thread.start()
-    wait_for(lambda: writer.standing.stored > 1000)
+    wait_for(lambda: writer.stored > 1000)
     server.kill()
     down.set()
     wait_for(lambda: writer.state == "down")
-    acknowledged = writer.standing.stored
+    acknowledged = writer.stored
     server.start()
     thread.join()
     assert done.is_set()
     assert writer.flush(60)
     assert 1000 < acknowledged < 5000
-    assert writer.standing.stored == 5000
-    assert (writer.standing.dropped, writer.standing.refused) == (0, 0)
+    assert writer.stored == 5000
+    assert (writer.dropped, writer.refused) == (0, 0)
     for session in range(50):
         found = writer.store.journal(f"s{session}")
         assert found == [(f"p:{step}", b"%d" % step) for step in range(100)]
@@ -100,8 +100,8 @@ def test_a_full_server_is_waited_for(start: Start, write: Write) -> None:
     writer.append("s", [("a", b"1")])
     writer.add_records("t", lambda: [b"x"])
     wait_for(lambda: writer.state == "full")
-    assert writer.standing.waiting == 2
-    assert "OOM" in writer.standing.why or "maxmemory" in writer.standing.why
+    assert writer.waiting == 2
+    assert "OOM" in writer.why or "maxmemory" in writer.why
     server.client.config_set("maxmemory", 0)
     assert writer.flush(60)
     assert writer.state == "healthy"
@@ -131,7 +131,7 @@ def test_a_wrong_password_is_told_once(
     server = start("--requirepass", "right")
     writer = write(f"redis://:wr0ng@127.0.0.1:{server.port}/0")
     writer.append("s", [("a", b"1")])
-    wait_for(lambda: writer.standing.retries >= 2)
+    wait_for(lambda: writer.retries >= 2)
     assert writer.state == "down"
     assert "wr0ng" not in caplog.text
     assert caplog.text.count("the store is down") == 1
@@ -148,7 +148,7 @@ def test_where_no_server_can_be_used_it_is_told(write: Write) -> None:
     writer = write(f"redis://127.0.0.1:{port}/0")
     assert writer.append("s", [("a", b"1")])
     wait_for(lambda: writer.state == "down")
-    assert f"127.0.0.1:{port}" in writer.standing.why
+    assert f"127.0.0.1:{port}" in writer.why
     with pytest.raises(StoreError, match=f"127.0.0.1:{port}") as error:
         writer.store.ping()
     assert error.value.reason == "down"

@@ -69,7 +69,8 @@ def test_what_is_taken_is_stored_in_order(write: Write) -> None:
     assert store.journal("s") == entries(20)
     assert (store.records("t"), store.get("control", "k")) == ([b"x"], b"2")
     assert store.calls == 2, "what waits for one place is written together"
-    assert writer.standing == ("healthy", "", 0, 24, 0, 0, 0)
+    assert (writer.state, writer.why, writer.stored) == ("healthy", "", 24)
+    assert (writer.waiting, writer.dropped, writer.refused, writer.retries) == (0, 0, 0, 0)
 
 
 def test_a_flush_stores_where_no_thread_can_be_started(write: Write, threadless: None) -> None:
@@ -103,13 +104,13 @@ def test_it_is_written_when_the_store_is_back(
     writer.append("s", entries(3))
     writer.append("t", entries(2))
     wait_for(lambda: store.calls >= 3)
-    assert (writer.state, writer.standing.why) == (reason, f"it is {reason}")
+    assert (writer.state, writer.why) == (reason, f"it is {reason}")
     store.reason = None
     assert writer.flush()
     assert (store.journal("s"), store.journal("t")) == (entries(3), entries(2))
     assert writer.state == "healthy"
-    assert writer.standing.stored == 5
-    assert writer.standing.retries >= 2
+    assert writer.stored == 5
+    assert writer.retries >= 2
     told = [text for found in caplog.records if "the store is " in (text := found.getMessage())]
     assert told == [f"otel-loopguard: the store is {reason}: it is {reason}"]
 
@@ -125,8 +126,8 @@ def test_what_is_refused_does_not_hold_up_the_rest(
     writer.append("good", entries(2))
     assert writer.flush()
     assert store.journal("good") == entries(2)
-    assert writer.standing.refused == 3
-    assert (writer.state, writer.standing.waiting) == ("healthy", 0)
+    assert writer.refused == 3
+    assert (writer.state, writer.waiting) == ("healthy", 0)
     assert [found.getMessage() for found in caplog.records] == [
         "otel-loopguard: store: journal bad: not stored: it is refused"
     ]
@@ -139,7 +140,7 @@ def test_past_its_bound_it_drops_and_counts(write: Write, bound: dict[str, int])
     value = b"x" * 100
     taken = [writer.append("s", [(f"{number}", value)]) for number in range(30)]
     assert taken == [True] * 10 + [False] * 20
-    assert (writer.standing.waiting, writer.standing.dropped) == (10, 20)
+    assert (writer.waiting, writer.dropped) == (10, 20)
     store.reason = None
     assert writer.flush()
     assert len(store.journal("s")) == 10
@@ -156,7 +157,7 @@ def test_a_value_that_is_too_large_is_refused(
     assert not writer.put("control", "k", b"x" * 1025)
     assert writer.put("control", "k", b"x" * 1024)
     assert writer.flush()
-    assert writer.standing.refused == 1
+    assert writer.refused == 1
     assert "value control k: not stored: 1025 bytes are too many" in caplog.text
 
 
@@ -165,8 +166,8 @@ def test_shutdown_ends_within_its_limit(write: Write, caplog: pytest.LogCaptureF
     writer = write(store := Flaky("down"))
     writer.append("s", entries(7))
     writer.close(0.2)
-    wait_for(lambda: writer.standing.dropped == 7)
-    assert writer.standing.waiting == 0
+    wait_for(lambda: writer.dropped == 7)
+    assert writer.waiting == 0
     assert "7 writes were given up: it is down" in caplog.text
     store.reason = None
     writer.append("s", entries(2))
@@ -210,7 +211,7 @@ def test_the_code_of_a_store_may_be_broken(write: Write) -> None:
     assert faults == {"store:ZeroDivisionError": 1, "store_read:ZeroDivisionError": 1}
     assert answered == [True]
     assert store.journal("s") == entries(1)
-    assert writer.standing.refused == 1
+    assert writer.refused == 1
 
 
 def test_it_may_be_used_by_a_finalizer_inside_of_itself(write: Write) -> None:
@@ -235,7 +236,7 @@ def test_it_may_be_used_by_a_finalizer_inside_of_itself(write: Write) -> None:
     assert writer.flush()
     assert all(taken)
     assert len(taken) > 2000
-    assert writer.standing.stored == 3000 + len(taken)
+    assert writer.stored == 3000 + len(taken)
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no fork here")
@@ -252,7 +253,7 @@ def test_a_child_of_a_fork_writes_its_own(write: Write) -> None:
             store.reason = None
             mine = writer.append("c", entries(3)) and writer.flush(60)
             right = mine and store.journal("c") == entries(3) and store.journal("s") == []
-            os._exit(0 if right and writer.standing.stored == 3 else 1)
+            os._exit(0 if right and writer.stored == 3 else 1)
     assert os.waitpid(child, 0)[1] == 0
     store.reason = None
     assert writer.flush()
@@ -271,7 +272,7 @@ def test_many_threads_lose_nothing(write: Write) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(work, range(8)))
     assert writer.flush()
-    assert len(store.journal("s")) == writer.standing.stored == 4000
+    assert len(store.journal("s")) == writer.stored == 4000
 
 
 def published(value: bytes, stands: bool = False) -> PublishedValue:

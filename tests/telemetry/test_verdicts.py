@@ -4,7 +4,6 @@ import base64
 import gzip
 import json
 import logging
-import os
 import time
 import uuid
 from collections.abc import Iterator
@@ -330,7 +329,7 @@ def test_mlflow_changes_the_assessment_that_is_there(backend: Backend) -> None:
     assert made[0]["metadata"].items() >= ours.items()
     known = [{"assessment_id": "a-0"}, {"assessment_id": "a-1", "metadata": ours}]
     backend.replies[trace] = {"trace": {"trace_info": {"assessments": known}}}
-    MLflow(os.environ, 60).write(again)
+    MLflow(60).write(again)
     (changed,) = backend.of("PATCH", f"{trace}/assessments/a-1")
     assert changed.body["assessment"]["feedback"]["value"] == "abort"
     assert len(backend.of("POST", f"{trace}/assessments")) == 3
@@ -422,8 +421,9 @@ PACKED = gzip.compress(gzip.compress(b"[" + b" " * 100_000_000 + b"]"))
 
 
 def mlflow(hook: Hook, limit_s: float = 60) -> MLflow:
-    address = hook.url.replace("://", "://me:hunter2@")
-    return MLflow({"MLFLOW_TRACKING_URI": address}, limit_s)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("MLFLOW_TRACKING_URI", hook.url.replace("://", "://me:hunter2@"))
+        return MLflow(limit_s)
 
 
 def test_a_reply_is_not_unpacked_and_the_address_not_told(caplog: pytest.LogCaptureFixture) -> None:

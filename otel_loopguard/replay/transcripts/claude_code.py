@@ -123,7 +123,8 @@ class ClaudeCode(Reader):
             elif block.get("type") == "tool_use":
                 session.call(block.get("id"), block.get("name"), block.get("input"), time, agent)
         usage = self._map(message, "usage")
-        if usage:
+        # What `/branch` and forks copied was paid for in the session that it is of.
+        if usage and not line.get("forkedFrom"):
             out = max(tokens(usage, "output_tokens"), step.tokens_out or 0)
             read, written = (tokens(usage, name) for name in _CACHE)
             session.used(step, tokens(usage, "input_tokens", *_CACHE), out, read, written)

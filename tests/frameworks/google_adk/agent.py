@@ -101,11 +101,14 @@ def beside():
 
 
 def below():
-    """The loop of an agent that is a tool is stopped, in the session that ADK makes for it."""
+    """The loop of an agent that is a tool is stopped, in the session that ADK makes for it.
+
+    The run around it ends too, and says by what.
+    """
     inner = Agent(always(SEARCH))
     outer = Agent(turns([("looper", {"request": "x"})]), tools=[AgentTool(inner.runner.agent)])
-    outer.run()
-    return len(inner.ran)
+    stop = outer.stopped()
+    return {"ran": len(inner.ran), "outer": len(outer.requests), "parts": bool(stop.parts)}
 
 
 def told_failures():

@@ -21,6 +21,7 @@ from langgraph.graph import START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
 from langgraph.types import Command, interrupt
 from opentelemetry import trace
+from pydantic import BaseModel
 
 from otel_loopguard import LoopGuardAbort, control
 from otel_loopguard.integrations.langchain import LoopGuardMiddleware
@@ -47,15 +48,24 @@ class Model(GenericFakeChatModel):
         return ChatResult(generations=[ChatGeneration(message=said)])
 
 
+class Found(BaseModel):
+    """What was found."""
+
+    degrees: int
+
+
 class Agent(Looper):
-    def build(self, *, saver: Any = None, plain: bool = False, **options: Any) -> None:
+    def build(
+        self, *, saver: Any = None, plain: bool = False, output: Any = None, **options: Any
+    ) -> None:
         self.middleware = LoopGuardMiddleware(**options)
         self.model = Model(messages=iter(()), looper=self)
         tools = [tool(one) for one in (self.search, self.fail, self.ask, self.command, self.status)]
         middleware = [] if plain else [self.middleware]
         self.graph = create_agent(
-            self.model, tools, middleware=middleware, checkpointer=saver, name="looper"
-        )
+            self.model, tools, middleware=middleware, checkpointer=saver, name="looper",
+            response_format=output,
+        )  # fmt: skip
 
     def run(self) -> str:
         return str(self.invoke()["messages"][-1].content)
@@ -218,6 +228,17 @@ def a_tool_that_commands() -> object:
     return Agent(always(("command", {"to": "x"}))).count()
 
 
+def wrong_output() -> object:
+    """A model whose structured output is refused each time is stopped; a second try is honest."""
+    looper, seen = Agent(always(("Found", {"degrees": "warm"})), output=Found), list[object]()
+    seen.append(looper.ended() is not None and len(looper.requests) < 20)
+    looper = Agent(
+        turns([("Found", {"degrees": "warm"})], [("Found", {"degrees": 21})]), output=Found
+    )
+    looper.decided.clear()
+    return [*seen, looper.invoke()["structured_response"].degrees, *looper.decided]
+
+
 def a_graph_of_ones_own() -> object:
     """A `ToolNode` takes the middleware's hook: calls of a denied loop are refused."""
     agent = Agent(always(SEARCH))
@@ -246,5 +267,5 @@ def adds_no_node() -> object:
 run.main(
     Agent, without_arguments, two_runs_in_one_trace, hint_in_state, refused_result, interrupted,
     in_a_running_loop, one_trace, a_tool_that_interrupts, a_tool_that_commands, a_graph_of_ones_own,
-    adds_no_node, live=True,
+    adds_no_node, wrong_output, live=True,
 )  # fmt: skip

@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import json
+from contextlib import nullcontext
 
 import agents
 from agents.mcp import MCPServer
@@ -171,4 +172,22 @@ def raising():
     return {"raised": kind, "open": len(looper.hooks._adapter._calls)}
 
 
-run.main(Agent, mcp, untraced, the_last_output, own_guardrail, raising, live=True)
+def approved():
+    """A run that goes on after each approval is one session, below the span of a server too."""
+
+    async def work(around):
+        found = await agents.Runner.run(looper.agent, QUESTION, **looper.options)
+        while found.interruptions:
+            state = found.to_state()
+            for one in found.interruptions:
+                state.approve(one)
+            with around():
+                found = await agents.Runner.run(looper.agent, state, **looper.options)
+
+    looper = Agent(always(SEARCH))
+    looper.agent.tools[0].needs_approval = True
+    places = (nullcontext, super(Agent, looper).below)
+    return [looper.count(lambda one=one: asyncio.run(work(one)))["ran"] for one in places]
+
+
+run.main(Agent, approved, mcp, untraced, the_last_output, own_guardrail, raising, live=True)

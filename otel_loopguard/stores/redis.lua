@@ -1,3 +1,25 @@
+-- The scripts of redis.py, each behind a line with its name.
+
+--- add_records
+-- Adds records to the profile of a tool; returns how many.
+-- Keys: the profile. Arguments: records kept, milliseconds kept, then time in ms and record.
+--
+-- ZADD comes first: at a key of another type it ends the script, before anything gets an expiry.
+-- A process whose clock is ahead must not have the newest records for ever, so times are cut at now.
+
+local time = redis.call('TIME')
+local now = time[1] * 1000 + time[2] / 1000
+local keep, ttl = tonumber(ARGV[1]), tonumber(ARGV[2])
+for i = 3, #ARGV, 2 do
+  local at = math.min(tonumber(ARGV[i]), now)
+  redis.call('ZADD', KEYS[1], string.format('%.3f', at), ARGV[i + 1])
+end
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('(%.3f', now - ttl))
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -keep - 1)
+redis.call('PEXPIRE', KEYS[1], string.format('%d', ttl))
+return (#ARGV - 2) / 2
+
+--- append
 -- Appends entries to a journal; returns how many.
 -- Keys: the journal, its sets of ids. Arguments: entries kept, milliseconds kept, ids of a set, then
 -- number of the id, id and value of each entry.
@@ -49,3 +71,29 @@ end
 redis.call('XTRIM', KEYS[1], 'MAXLEN', keep)
 for _, key in ipairs(KEYS) do redis.call('PEXPIRE', key, ttl) end
 return seen
+
+--- put
+-- Puts a value. Keys: the value. Arguments: mark of ours, value, milliseconds kept or nothing.
+-- SET would replace a key of any type.
+
+local kind = redis.call('TYPE', KEYS[1])['ok']
+if kind ~= 'none' and kind ~= 'string' then
+  return redis.error_reply('WRONGTYPE this key holds a ' .. kind)
+end
+if kind == 'string' and redis.call('GETRANGE', KEYS[1], 0, 0) ~= ARGV[1] then
+  return redis.error_reply('LOOPGUARD this value was not written by this version')
+end
+if ARGV[3] == '' then
+  redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2])
+else
+  redis.call('SET', KEYS[1], ARGV[1] .. ARGV[2], 'PX', ARGV[3])
+end
+return 1
+
+--- claim
+-- Claims a key; returns 1 if the owner has it now. Keys: the claim. Arguments: owner, milliseconds.
+
+local owner = redis.call('GET', KEYS[1])
+if owner then return owner == ARGV[1] and 1 or 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
