@@ -14,7 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, json_line, keep_faults, line, table
+from otel_loopguard.cli.output import (
+    Format,
+    cell,
+    console,
+    counted,
+    json_line,
+    keep_faults,
+    line,
+    table,
+)
 from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.replay import Recording, Run
@@ -315,7 +324,8 @@ def show_mistakes(mistakes: Sequence[Mapping[str, Any]]) -> None:
         # For people steps count from 1.
         onset, at = wrong["onset"], wrong["step"]
         known = "" if onset is None else f", onset at step {onset + 1}"
-        run = f"{wrong['id']}  ({wrong['tier']}, {wrong['steps']} steps{known})"
+        steps = counted(wrong["steps"], "step")
+        run = f"{wrong['id']}  ({wrong['tier']}, {steps}{known})"
         lines = ["", f"{wrong['kind']}  {run}"]
         if at is not None:
             by = f"{wrong['detector']}/{wrong['reason']}; strongest {wrong['strongest']}"
