@@ -301,6 +301,24 @@ def test_two_conversations_of_a_session_keep_their_calls_apart() -> None:
     ]
 
 
+def test_of_two_spans_in_traces_of_their_own_the_one_with_messages_is_read() -> None:
+    """A client's own span has no content; outside of any span it is another trace each time."""
+    seen = Seen()
+    loop = Loop(**{"gen_ai.conversation.id": "talk", "gen_ai.usage.input_tokens": 9})
+    for turn in range(3):
+        loop.result("nothing", f"call_{turn - 1}")
+        span = replace(loop.model(call(f"call_{turn}")), trace_id=90 + turn, parent_id=None)
+        bare = {name: one for name, one in span.attributes.items() if "messages" not in name}
+        client = replace(
+            span, scope="sdk", trace_id=80 + turn, span_id=80 + turn, attributes=bare,
+            start=span.start + 1000, end=(span.end or 0) - 1000,
+        )  # fmt: skip
+        seen.guard.on_start(span)
+        seen.end(client)
+        seen.guard.on_end(span)
+    assert [step.outcome for step in seen.calls] == ["nothing"] * 2
+
+
 def test_a_compacted_history_counts_nothing_again() -> None:
     """What is cut away from a history, or told again in it, was counted when it was new."""
     seen, loop = Seen(), Loop()

@@ -83,7 +83,7 @@ class Untraced:
     def __init__(self) -> None:
         self._traced: BoundedDict[int, None] = BoundedDict(_TRACES)
         self._separate = 0
-        self._mute: deque[Step] = deque(maxlen=_MUTE)
+        self._mute: deque[tuple[str, Step]] = deque(maxlen=_MUTE)
         self._bare = 0
         self._has_content = False
         self._blind = 0
@@ -181,11 +181,11 @@ class Untraced:
         requested = session.requested
         if (requested is not None and requested.traced) or step.trace_id in self._traced:
             return []
-        if not first and not self._is_mute(step):
+        if not first and not self._is_mute(step, session.key):
             return []
         calls = calls_on(span) if read is None else read.calls
         if first and not calls and not step.text:
-            self._mute.append(compared(step))
+            self._mute.append((session.key, compared(step)))
         if requested is None:
             if not calls and not (first and asks_for_tools(span)):
                 return []
@@ -208,12 +208,15 @@ class Untraced:
             self.warns |= self._blind >= _BLIND
         return steps
 
-    def _is_mute(self, step: Step) -> bool:
+    def _is_mute(self, step: Step, session: str) -> bool:
         """True if the first span of this model call had no content."""
         end = step.end or step.start
+        # Outside of any span each of its spans is a trace.
         return any(
-            mute.trace_id == step.trace_id and mute.start <= end and step.start <= (mute.end or end)
-            for mute in self._mute
+            (mute.trace_id == step.trace_id or key == session)
+            and mute.start <= end
+            and step.start <= (mute.end or end)
+            for key, mute in self._mute
         )
 
     def on_step(self, seen: Observation) -> None:
