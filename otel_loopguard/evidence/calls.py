@@ -274,6 +274,8 @@ _NONCE: Final = re.compile(
     r"/(?:tmp|var)/|(?:[a-zA-Z]{1,8}\d{1,8}){3}"
 )
 _IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
+_NAMES: Final = re.compile(r"(?<![\w-])[^\W\d_]\w{2,63}")
+"""Names in a program, as of a table, a host or a file; options and most commands are none."""
 _SPELLED: Final = 80.0
 """Percent of two names that are common where one is the other, spelled otherwise: one letter in
 five, as in Meier and Meyer."""
@@ -340,6 +342,11 @@ def is_numbered(last: str, sample: str) -> bool:
         and _NONCE.search(value) is None
         for _, was, value in differing
     )
+
+
+def is_of_others(last: str, sample: str) -> bool:
+    """True if a program is its tool's last one with other names in it: nothing else is changed."""
+    return last != sample and _NAMES.sub("#", last) == _NAMES.sub("#", sample)
 
 
 @lru_cache(maxsize=256)

@@ -170,9 +170,9 @@ def _is_item(found: Evidence, call: Call, name: ToolName, last: str, said: str) 
     """True if it asks for another item, where that matters; otherwise only if numbers tell it."""
     missing = found.nothing or found.error
     short = missing or found.outcome_size < _BRIEF
-    if short and not missing and name.asks and found.runs_code:
-        # Another query is another question, and one number all that it is answered by.
-        return last != call.sample
+    if short and not missing and found.runs_code:
+        # The same query or command about other names, and one number all that it is answered by.
+        return calls.is_of_others(last, call.sample)
     if not short:
         if found.outcome_size >= _NOTE or found.novelty is None or found.novelty > _NOTHING_NEW:
             return False
