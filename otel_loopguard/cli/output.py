@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -24,7 +25,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from otel_loopguard._util.text import printable, truncate
+from otel_loopguard._util.text import printable
 from otel_loopguard.version import __version__
 
 _Found = TypeVar("_Found")
@@ -71,6 +72,7 @@ _SENTENCE: Final = 30
 """Characters of a line below which a sentence in a table is no fun to read."""
 _CELL: Final = 400
 """Characters of a cell: no id, name or sentence of ours is longer; what others wrote may be."""
+_SPACE: Final = re.compile(r"[\t\n\v\f\r\x85\u2028\u2029]")
 
 
 class Format(str, Enum):
@@ -204,9 +206,16 @@ def counted(count: int, name: str) -> str:
 
 def line(value: object, size: int = 60) -> str:
     """A value as one line of at most `size` printable characters; None is empty."""
-    shown = f"{value:.3g}" if isinstance(value, float) else value
-    # Three more, for the dots of `truncate` behind what it cut.
-    flat = printable(truncate(shown, size + 3))
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        written = f"{value:.3g}"
+    elif isinstance(value, str):
+        written = value
+    else:
+        written = json.dumps(_plain(value, 0), ensure_ascii=False)
+    # Spaces stay as they are: people copy ids.
+    flat = printable(_SPACE.sub(" ", written[: size + 1]))
     return flat if len(flat) <= size else flat[: size - 1] + "…"
 
 

@@ -114,7 +114,7 @@ def test_sessions_named_as_stuck_are_scored(command: Any, objects: Any, tmp_path
         assert (scores["noticed_tp"], scores["noticed_fp"]) == hits
     result = command("eval", path, "--stuck", well, "--stuck", "nobody", "--errors")
     assert "--stuck nobody: no run has this name" in result.stderr
-    assert f"missed {well} (spans, 1 step)" in result.stdout
+    assert f"missed  {well}  (spans, 1 step)" in result.stdout
 
 
 def test_eval_with_workers(objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
