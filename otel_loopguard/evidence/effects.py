@@ -160,6 +160,13 @@ def looks_at_files(name: ToolName, arguments: object) -> bool:
     return isinstance(arguments, str) and _A_PLACE.match(arguments[: 2 * NAMED]) is not None
 
 
+def says_where(arguments: object) -> bool:
+    """True if a call says nothing but where: a page, or a place on one."""
+    return isinstance(arguments, dict) and WORDS["places"].issuperset(
+        cast("dict[str, object]", arguments)
+    )
+
+
 def reads_files(name: ToolName, arguments: object) -> bool:
     """True if a call is known to read files: by an argument, or as all its programs only read."""
     if name.shell:

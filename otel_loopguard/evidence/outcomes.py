@@ -739,8 +739,8 @@ def _says_failed(fields: Mapping[str, object]) -> bool:
 _STATUS_LINE: Final = re.compile(
     r"\s{0,8}(?:HTTP(?:/\d(?:\.\d)?)?|status(?: ?code)?:) [45]\d\d\b", re.ASCII | re.IGNORECASE
 )
-_STATUSES: Final = range(400, 600)
-_STATUS_NAMES: Final = frozenset(("status", "statuscode", "httpstatus", "http"))
+_STATUS_NAMES: Final = frozenset(("status", "statuscode", "httpstatus"))
+"""Fields, without underscores and in lower case, that HTTP clients put the status in."""
 
 
 def is_error_status(said: object) -> bool:
@@ -752,7 +752,7 @@ def is_error_status(said: object) -> bool:
         fields = cast("dict[str, object]", said)
         return any(
             isinstance(value, int)
-            and value in _STATUSES
+            and 400 <= value < 600
             and name.replace("_", "").lower() in _STATUS_NAMES
             for name, value in islice(fields.items(), _MOST)
         )

@@ -398,7 +398,7 @@ class ToolCallExtractor:
         if not (speaks or shell):
             return None
         refusal = outcomes.refusal_of(step, said, arguments, shell=shell) if speaks else None
-        sends = writes and not (found.runs_code or name.moves or "navigate" in name.words)
+        sends = writes and not (found.runs_code or name.moves or effects.says_where(arguments))
         failed = sends and outcomes.is_error_status(reading.whole)
         if not step.error and (failed or refusal is not None):
             step = replace(step, error=True)
