@@ -287,7 +287,7 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
         The key.
 
     Raises:
-        ValueError: The key is empty or no text.
+        ValueError: The key is empty or not a string.
         PlanError: The plan is not sound; the error has everything that is wrong with it.
     """
     named("key of a session", key)

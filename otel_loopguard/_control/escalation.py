@@ -149,7 +149,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         warning says so.
 
     Raises:
-        ValueError: The reason is empty or no text.
+        ValueError: The reason is empty or not a string.
     """
     if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
         msg = f"reason of an escalation must be a non-empty string, got {reason!r:.100}"

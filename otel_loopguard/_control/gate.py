@@ -235,7 +235,7 @@ def pause(
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
-        ValueError: A value is no text, or the limit is negative or no finite number.
+        ValueError: A value is not a string, or the limit is negative or no finite number.
     """
     seconds = cast("object", 0 if limit_s is None else limit_s)
     if not isinstance(seconds, (int, float)) or not 0 <= seconds < _FOREVER_S:
@@ -258,7 +258,7 @@ def resume(session: str, *, by: str | None = None, guidance: str | None = None) 
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
-        ValueError: A value is no text.
+        ValueError: A value is not a string.
     """
     _check(by, guidance=guidance)
     known = context.sessions_at(session)
@@ -285,7 +285,7 @@ def allow(
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
-        ValueError: There is no such scope, or the name is no text.
+        ValueError: There is no such scope, or the name is not a string.
     """
     _check(by)
     if scope not in ("call", "session"):
@@ -311,7 +311,7 @@ def abort(session: str, reason: str = "aborted by hand", *, by: str | None = Non
 
     Raises:
         LoopGuardSettingsError: The guard itself has that name, as `policy`.
-        ValueError: A value is no text.
+        ValueError: A value is not a string.
     """
     return _set(session, Action.ABORT, reason, by, None)
 

@@ -297,7 +297,7 @@ def task_type(name: str | None) -> bool:
         True if there is a session to say it of.
 
     Raises:
-        ValueError: The name is empty or no text.
+        ValueError: The name is empty or not a string.
     """
     kind = None if name is None else named("type of a task", name)[:_NAME_CHARS]
     boards = _boards()

@@ -86,7 +86,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
 
     Raises:
         TypeError: The limit is no number, or `content` neither true nor false.
-        ValueError: The key, or the name of the agent, is empty or no text.
+        ValueError: The key, or the name of the agent, is empty or not a string.
         LoopGuardSettingsError: On entering, where the guard is made: a setting cannot be used.
 
     Attributes:
@@ -161,8 +161,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         Raises:
             LoopGuardAbort: The session is aborted.
             LoopGuardPaused: It was not let go on within the limit.
-            TypeError: The name is no text, or the function cannot be called, or is to be awaited:
-                use `atool`.
+            TypeError: The name is not a string, or the function cannot be called or has to be
+                awaited: use `atool`.
             ValueError: The arguments are a text that begins like a JSON object and is none.
         """
         if inspect.iscoroutinefunction(function):
