@@ -22,7 +22,7 @@ from lab.intervals import interval
 from lab.peers import AS_SHIPPED, PEERS, Peer
 from lab.runs import Call, Found, Scenario, calls, judged
 from lab.scenarios import load, play
-from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import Inputs
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.replay import Run

@@ -33,8 +33,7 @@ from otel_loopguard.cli.evaluate import (
     show_scores,
     show_table,
 )
-from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import json_line, keep_faults
+from otel_loopguard.cli.output import Inputs, json_line, keep_faults
 from otel_loopguard.cli.replay import result_of
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.settings import Settings

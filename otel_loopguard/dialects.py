@@ -1,13 +1,13 @@
 """Dialects: how one convention writes spans, and how to add one of your own."""
 
-from otel_loopguard.spans.dialects.registry import (
+from otel_loopguard.spans.reader import (
     Dialect,
     DialectError,
+    Reader,
     register,
     registered,
     unregister,
 )
-from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
 
 __all__ = [

@@ -22,10 +22,9 @@ from otel_loopguard.sessions.journal import Written
 from otel_loopguard.sessions.observation import DecisionRecord, Observation
 from otel_loopguard.sessions.requested_calls import WaitingRound
 from otel_loopguard.settings import Settings
-from otel_loopguard.settings._file import read_file as read_table
-from otel_loopguard.spans.dialects.registry import collect_keys
+from otel_loopguard.settings._sources import read_file as read_table
 from otel_loopguard.spans.messages import calls_on
-from otel_loopguard.spans.reader import Reader
+from otel_loopguard.spans.reader import Reader, collect_keys
 from otel_loopguard.spans.values import LONGEST_ID
 from otel_loopguard.spans.views import RecordedSpan, SpanView, Status
 from otel_loopguard.stores import open_store

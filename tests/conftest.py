@@ -20,8 +20,7 @@ from opentelemetry.context import Context
 from opentelemetry.util._once import Once
 
 from otel_loopguard._util import clock as rehearsal
-from otel_loopguard._util.errors import raise_faults
-from otel_loopguard._util.logger import forget_warnings
+from otel_loopguard._util.errors import forget_warnings, raise_faults
 
 if TYPE_CHECKING:
     from tests.stores.servers import Server

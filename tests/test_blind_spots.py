@@ -17,7 +17,7 @@ from otel_loopguard import (
 )
 from otel_loopguard._control import context, gate
 from otel_loopguard._util.bounded import WeakList
-from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.errors import warn_blind
 from tests.agents import agent, provider_with, settle, tool_call
 
 

@@ -12,7 +12,7 @@ import pytest
 from pydantic import create_model
 
 from otel_loopguard import LoopGuard, LoopGuardSettingsError, LoopGuardSpanProcessor, Settings
-from otel_loopguard.settings._names import retired, variable_of
+from otel_loopguard.settings._sources import retired, variable_of
 from otel_loopguard.settings.prices import PriceTable
 from otel_loopguard.settings.tuning import TextTuning, Tuning
 from tests.fields import fields_of

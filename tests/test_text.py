@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.errors import logger
 from otel_loopguard._util.tables import rows_in
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard.core import Kind, Step

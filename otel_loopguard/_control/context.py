@@ -16,8 +16,7 @@ from otel_loopguard._control.flag import STOPPING, Flag, asks, board_of, declare
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
-from otel_loopguard._util.errors import InternalErrors, attempt
-from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.errors import InternalErrors, attempt, warn_blind
 from otel_loopguard._util.text import named
 
 if TYPE_CHECKING:

@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from otel_loopguard._control.context import known_session
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.bounded import WeakList
-from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.errors import InternalErrors, swallow, warn_blind
 from otel_loopguard._util.text import expected
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
-    from otel_loopguard.core.escalation import Escalation
+    from otel_loopguard.core.report import Escalation
     from otel_loopguard.core.task import Task
     from otel_loopguard.settings import Settings
 

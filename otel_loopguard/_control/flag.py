@@ -22,7 +22,7 @@ from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision
-from otel_loopguard.core.milestones import Milestones
+from otel_loopguard.core.progress import Milestones
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import MOST_FOLLOWED, checked, follow
 

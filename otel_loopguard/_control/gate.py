@@ -32,7 +32,7 @@ from otel_loopguard._control.flag import (
 )
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.logger import logger, quietly, warn_blind
+from otel_loopguard._util.errors import logger, quietly, warn_blind
 from otel_loopguard._util.text import check_limit, expected
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import (

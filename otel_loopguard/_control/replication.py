@@ -18,9 +18,8 @@ from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
 from otel_loopguard._util.bounded import BoundedDict, WeakList
 from otel_loopguard._util.clock import AHEAD_NS
-from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.errors import InternalErrors, logger, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint

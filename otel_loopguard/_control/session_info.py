@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Final, cast
 from otel_loopguard._control import context
 from otel_loopguard._control.flag import BOARDS, NOTES, board_of
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.errors import logger
 from otel_loopguard._util.text import check_number, expected, named
 from otel_loopguard.core import Choice, Remaining
-from otel_loopguard.core.milestones import Milestones, Reached
+from otel_loopguard.core.progress import Milestones, Reached
 from otel_loopguard.core.report import AgentCycle, Context, Memory, Report, Topic
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 
 import httpx
 
+from otel_loopguard._util.errors import logger
 from otel_loopguard._util.locks import Signal, new_lock, reset_after_fork
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import DeliveryError
 from otel_loopguard.version import __version__
 

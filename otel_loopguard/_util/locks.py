@@ -7,7 +7,7 @@ may wait for a lock of somebody who waits for ours; and what is half done is cha
 1. Every lock is made by `new_lock`, is re-entrant, and is taken by `with`: a KeyboardInterrupt
    leaves none behind.
 2. Nothing is logged, emitted or called back while the thread holds one of them. The package's
-   logger sees to it for what it logs (`logger.py`).
+   logger sees to it for what it logs (`errors.py`).
 3. A span that starts or ends while the thread holds one is not looked at: `later` keeps it, in
    order, with its context. `settle` works off what was kept, on the first thread that comes by
    without a lock: at the end of the outer hook, at the next hook, or on the thread of a timer.

@@ -322,7 +322,7 @@ def calibrate(  # noqa: PLR0913, PLR0917
 @app.command(rich_help_panel=_RECORDED)
 def learn(files: Files, form: Form = Format.TABLE, settings: SettingsFile = None) -> int:
     """Prints what is learned of each tool: durations, failures, and how well estimates hold."""
-    from otel_loopguard.cli.learn import print_learned  # noqa: PLC0415
+    from otel_loopguard.cli.calibrate import print_learned  # noqa: PLC0415
 
     return print_learned(files, form, _settings(settings))
 
@@ -389,7 +389,7 @@ def doctor(
 @app.command()
 def demo() -> int:
     """Shows a live agent that gets stuck and is stopped, then a recorded run. Needs no server."""
-    from otel_loopguard.cli.demo import run_demo  # noqa: PLC0415
+    from otel_loopguard.cli.replay import run_demo  # noqa: PLC0415
 
     return run_demo()
 

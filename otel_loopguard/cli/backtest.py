@@ -19,8 +19,7 @@ from rich.progress import MofNCompleteColumn
 from otel_loopguard.backtest.rows import load
 from otel_loopguard.backtest.run import Backtest, Notify, run
 from otel_loopguard.backtest.sources import quoted
-from otel_loopguard.cli.inputs import bar_of
-from otel_loopguard.cli.output import counted, keep_faults, say, write_page
+from otel_loopguard.cli.output import bar_of, counted, keep_faults, say, write_page
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

@@ -20,8 +20,7 @@ from rich.text import Text
 from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.text import truncate
 from otel_loopguard.cli.hook import lacking, repository
-from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, cell, console, counted, give, line
+from otel_loopguard.cli.output import Format, Inputs, cell, console, counted, give, line
 from otel_loopguard.cli.replay import recorded_steps
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardError
@@ -30,9 +29,8 @@ from otel_loopguard.hooks.install import states
 from otel_loopguard.replay import Run
 from otel_loopguard.settings import Settings
 from otel_loopguard.settings._group import NO_SECRET
-from otel_loopguard.settings._names import FILE, PREFIX, unknown
-from otel_loopguard.spans.dialects.registry import collect_keys
-from otel_loopguard.spans.reader import Reader, ScopeKind
+from otel_loopguard.settings._sources import FILE, PREFIX, unknown
+from otel_loopguard.spans.reader import Reader, ScopeKind, collect_keys
 from otel_loopguard.stores import open_store
 from otel_loopguard.version import __version__
 

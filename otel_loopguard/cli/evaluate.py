@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
-from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import (
     Format,
+    Inputs,
     cell,
     console,
     counted,

@@ -12,8 +12,17 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from rich.text import Text
 
 from otel_loopguard.cli import live
-from otel_loopguard.cli.inputs import Inputs
-from otel_loopguard.cli.output import Format, console, give, json_line, line, say, sentence, table
+from otel_loopguard.cli.output import (
+    Format,
+    Inputs,
+    console,
+    give,
+    json_line,
+    line,
+    say,
+    sentence,
+    table,
+)
 from otel_loopguard.cli.replay import RecordedStep, decision_row, recorded_steps, replay_all
 from otel_loopguard.evidence import error_class, parsed
 from otel_loopguard.policy.explain import NOTHING_FOUND

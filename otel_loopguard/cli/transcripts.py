@@ -16,9 +16,9 @@ from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.output import (
     Format,
+    Inputs,
     console,
     counted,
     json_line,

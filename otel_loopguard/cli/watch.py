@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING, Any, Final
 import psutil
 
 from otel_loopguard._control.flag import APPLICATION, POLICY, Flag
-from otel_loopguard.cli.inputs import Inputs
 from otel_loopguard.cli.live import user_name
-from otel_loopguard.cli.output import line, say, word
+from otel_loopguard.cli.output import Inputs, line, say, word
 from otel_loopguard.cli.replay import FOREVER_S
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, RecordingError

@@ -13,8 +13,7 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.milestones import MilestoneStatus
-from otel_loopguard.core.progress import Usage
+from otel_loopguard.core.progress import MilestoneStatus, Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import UNITS
 

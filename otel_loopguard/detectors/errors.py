@@ -10,8 +10,18 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action
 from otel_loopguard.core.evidence import ErrorClass, ModelAttempt
-from otel_loopguard.detectors.base import TRANSIENT, WRITE, BaseDetector, critical_if, error_of
-from otel_loopguard.detectors.counters import ITEM, Count, CountingDetector, Counts, reaches
+from otel_loopguard.detectors.base import (
+    ITEM,
+    TRANSIENT,
+    WRITE,
+    BaseDetector,
+    Count,
+    CountingDetector,
+    Counts,
+    critical_if,
+    error_of,
+    reaches,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection

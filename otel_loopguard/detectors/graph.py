@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Kind
 from otel_loopguard.core.evidence import NodeVisit
-from otel_loopguard.detectors.base import BaseDetector, critical_if
+from otel_loopguard.detectors.base import BaseDetector, Periods, critical_if
 from otel_loopguard.detectors.budget import at_limit
-from otel_loopguard.detectors.counters import Periods
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Detection

@@ -9,15 +9,18 @@ from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action
-from otel_loopguard.detectors.base import READ, BaseDetector, answer_of, critical_if
-from otel_loopguard.detectors.counters import (
+from otel_loopguard.detectors.base import (
     GUESSED,
     MASKED,
+    READ,
     VALUES,
+    BaseDetector,
     Count,
     CountingDetector,
     Counts,
     Periods,
+    answer_of,
+    critical_if,
     reaches,
     surer,
 )

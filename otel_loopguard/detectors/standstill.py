@@ -14,11 +14,14 @@ from xxhash import xxh3_64_intdigest as key_of
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action
 from otel_loopguard.core.evidence import says
-from otel_loopguard.detectors.base import READ, TRANSIENT, WRITE, BaseDetector
-from otel_loopguard.detectors.counters import (
+from otel_loopguard.detectors.base import (
     ACROSS,
     FOREVER,
     ITEM,
+    READ,
+    TRANSIENT,
+    WRITE,
+    BaseDetector,
     BestScores,
     CountingDetector,
     reaches,

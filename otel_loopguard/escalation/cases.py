@@ -14,8 +14,8 @@ from otel_loopguard import semconv
 from otel_loopguard._control.flag import Flag, declare, is_reserved, plan_of
 from otel_loopguard._util.tables import read_texts
 from otel_loopguard._util.text import truncate
-from otel_loopguard.core.escalation import Answer, Escalation, Suggestion
-from otel_loopguard.core.milestones import Milestones
+from otel_loopguard.core.progress import Milestones
+from otel_loopguard.core.report import Answer, Escalation, Suggestion
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:

@@ -20,14 +20,14 @@ from otel_loopguard._util.text import encoded, truncate
 from otel_loopguard._util.worker import BackgroundThread, weak_callback
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Severity
-from otel_loopguard.core.escalation import Answer, Escalation
+from otel_loopguard.core.report import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation import cases
 from otel_loopguard.escalation.cases import Case, Reply
 from otel_loopguard.settings import Settings, needing
 
 if TYPE_CHECKING:
-    from otel_loopguard._util.logger import Log
+    from otel_loopguard._util.errors import Log
     from otel_loopguard.escalation.webhook import Webhook
     from otel_loopguard.sessions import Session
     from otel_loopguard.stores import Writer

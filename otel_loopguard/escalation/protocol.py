@@ -28,8 +28,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action
-from otel_loopguard.core.escalation import totals
-from otel_loopguard.core.report import act_row
+from otel_loopguard.core.report import act_row, totals
 from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError
 from otel_loopguard.escalation.cases import GUIDANCE, NAME, decision_row, reply_of
 

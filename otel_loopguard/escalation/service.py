@@ -21,7 +21,7 @@ from otel_loopguard.spans.sdk_views import ActiveSpanView
 if TYPE_CHECKING:
     import threading
 
-    from otel_loopguard._util.logger import Log
+    from otel_loopguard._util.errors import Log
     from otel_loopguard.escalation.mailbox import MailboxServer
     from otel_loopguard.escalation.protocol import AdminHandlers, Find
     from otel_loopguard.escalation.unix import SocketServer

@@ -16,8 +16,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._util.errors import logger
 from otel_loopguard._util.locks import reset_after_fork, start_thread
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import LoopGuardError

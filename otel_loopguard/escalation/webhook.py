@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
+from otel_loopguard._util.errors import logger
 from otel_loopguard._util.http import Endpoint
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -21,7 +21,7 @@ from otel_loopguard.settings import Settings, key_bytes
 
 if TYPE_CHECKING:
     from otel_loopguard._util.errors import InternalErrors
-    from otel_loopguard.core.escalation import Escalation
+    from otel_loopguard.core.report import Escalation
 
 # An answer with a plan of a few hundred tasks fits.
 _MOST_REPLY: Final = 65_536

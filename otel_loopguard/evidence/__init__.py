@@ -10,8 +10,7 @@ from otel_loopguard.core import Kind
 from otel_loopguard.evidence.calls import agent_key
 from otel_loopguard.evidence.effects import is_runner
 from otel_loopguard.evidence.errors import error_class, signature_of
-from otel_loopguard.evidence.graph import GraphExtractor
-from otel_loopguard.evidence.handoffs import HandoffExtractor
+from otel_loopguard.evidence.handoffs import GraphExtractor, HandoffExtractor
 from otel_loopguard.evidence.model_text import ModelTextExtractor
 from otel_loopguard.evidence.normalize import parsed
 from otel_loopguard.evidence.outcomes import prepare

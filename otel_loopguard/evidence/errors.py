@@ -6,8 +6,13 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.core.error_kinds import look, names_call_error, text_class, text_signature
-from otel_loopguard.core.evidence import ErrorClass
+from otel_loopguard.core.evidence import (
+    ErrorClass,
+    look,
+    names_call_error,
+    text_class,
+    text_signature,
+)
 from otel_loopguard.evidence.normalize import (
     key_of,
     masked_numbers,

@@ -21,8 +21,7 @@ import orjson
 import xxhash
 from pydantic_core import SchemaValidator, core_schema
 
-from otel_loopguard._util.bounded import keep
-from otel_loopguard._util.bounded_json import VALUES, loads
+from otel_loopguard._util.bounded import VALUES, keep, loads
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -162,7 +161,7 @@ def compile_patterns() -> None:
 def parsed(value: object, values: int = VALUES) -> object:
     """The JSON value of a text that is a JSON object or array; anything else as it is.
 
-    Text that is too costly to parse, of more than `values` values, stays text (`bounded_json`).
+    Text that is too costly to parse, of more than `values` values, stays text (`bounded.loads`).
     """
     if isinstance(value, str) and value[:1] in "{[ \n" and value:
         try:

@@ -8,7 +8,7 @@ import unicodedata
 from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
-from otel_loopguard._util.bounded_json import LONGEST, MANY
+from otel_loopguard._util.bounded import LONGEST, MANY
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.effects import command_of, is_compound

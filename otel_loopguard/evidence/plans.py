@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, cast
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import Plan
-from otel_loopguard.core.milestones import Reached
+from otel_loopguard.core.progress import Reached
 from otel_loopguard.core.task import read
 from otel_loopguard.evidence.model_text import look_of, speaker_of
 from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes

@@ -9,13 +9,19 @@ from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.error_kinds import text_class, text_signature
-from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence, Numbers, Waited
+from otel_loopguard.core.evidence import (
+    Effect,
+    ErrorClass,
+    Evidence,
+    Numbers,
+    Waited,
+    text_class,
+    text_signature,
+)
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key, maker_of
 from otel_loopguard.evidence.effects import ToolName, tool_name
-from otel_loopguard.evidence.frames import Frame
 from otel_loopguard.evidence.model_text import Novelty, ends_of, share_beside
 from otel_loopguard.evidence.normalize import (
     AGENTS,
@@ -28,7 +34,7 @@ from otel_loopguard.evidence.normalize import (
 )
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.plans import keeps_plan
-from otel_loopguard.evidence.weight import Pace, RepeatBaseline, weigh
+from otel_loopguard.evidence.weight import Frame, Pace, RepeatBaseline, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

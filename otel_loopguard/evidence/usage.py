@@ -16,7 +16,7 @@ from otel_loopguard.evidence.normalize import AGENTS, NAMED, key_of, text_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from otel_loopguard.core.milestones import MilestoneStatus
+    from otel_loopguard.core.progress import MilestoneStatus
     from otel_loopguard.settings import Settings
 
 _TOOL, _MODEL = Kind.TOOL, Kind.MODEL

@@ -18,7 +18,7 @@ from otel_loopguard.plans import checked
 
 if TYPE_CHECKING:
     from otel_loopguard.execution.admission import Admissions
-    from otel_loopguard.settings.preferences import Preferences
+    from otel_loopguard.execution.users import Preferences
 
 __all__ = [
     "Acceptance", "Admission", "Choice", "acceptance", "admit", "admit_batch", "prefer",

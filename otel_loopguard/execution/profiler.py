@@ -10,8 +10,8 @@ from heapq import heapreplace
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.errors import logger
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.execution import latency
 from otel_loopguard.plans import needs

@@ -15,9 +15,8 @@ from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog, Event
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.errors import InternalErrors, attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, Log, attempt, logger, swallow
 from otel_loopguard._util.locks import held, later, new_lock, reset_after_fork, settle, waiting
-from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.text import check_limit, expected
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision, Kind, Step
@@ -714,7 +713,7 @@ class LoopGuard(SessionQueries):
             # Not before: a guard whose settings turn out to be unusable hears of nothing.
             OBSERVERS.add(self._flag_changed)
         if settings.limits_money or settings.prices_file:
-            from otel_loopguard.guard.unpriced import unpriced  # noqa: PLC0415  # with prices only
+            from otel_loopguard.guard.untraced import unpriced  # noqa: PLC0415  # with prices only
 
             listener = unpriced(settings)
             if self._live and settings.limits_money:

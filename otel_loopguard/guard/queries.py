@@ -23,7 +23,7 @@ from otel_loopguard.sessions.session import SavedSession, Session
 
 if TYPE_CHECKING:
     from otel_loopguard._util.backlog import Backlog
-    from otel_loopguard._util.logger import Log
+    from otel_loopguard._util.errors import Log
     from otel_loopguard.core import Admission, Remaining
     from otel_loopguard.core.admission import Objection
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic

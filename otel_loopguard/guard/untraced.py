@@ -1,20 +1,25 @@
-"""Tool calls without spans, read from messages of models; warnings where they stay invisible."""
+"""What no span says: tool calls, read from messages of models, and the cost of a model call.
+
+The guard warns where they stay invisible.
+"""
 
 from __future__ import annotations
 
 from collections import deque
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.errors import warn_blind
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
+from otel_loopguard.settings.prices import PriceTable, cost_of
 from otel_loopguard.spans.dedup import compared
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Callable, Collection
 
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import Observation
@@ -235,3 +240,25 @@ class Untraced:
         if self._bare >= _BLIND and not self._has_content:
             self._has_content = True
             warn_blind("no_arguments", _BLIND)
+
+
+_LONGEST: Final = 100
+"""Characters of a model's name in a warning: one line."""
+
+
+def unpriced(settings: Settings) -> Callable[[Observation], None]:
+    """Returns a subscriber that warns. Reads the prices: a broken file fails at start."""
+    PriceTable.load(settings.prices_file)
+    return partial(_warn, settings.prices_file)
+
+
+def _warn(prices_file: str, seen: Observation) -> None:
+    """Warns once of calls without tokens, and once of models without a price; lock-free."""
+    step = seen.step
+    if step.kind is not Kind.MODEL or cost_of(step, prices_file) is not None:
+        return
+    if step.tokens is None:
+        warn_blind("no_tokens")
+    else:
+        model = (step.model or step.name or "")[:_LONGEST]
+        warn_blind("no_price", model, PriceTable.load(prices_file).date)

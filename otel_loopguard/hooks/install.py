@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
-from otel_loopguard._util.home import home
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS, filled, mapping
+from otel_loopguard.replay.transcripts.folders import home
 
 
 def command_of(program: str, agent: str, mode: str) -> dict[str, str]:

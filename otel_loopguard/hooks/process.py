@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import orjson
 
-from otel_loopguard._util.bounded_json import oversized
+from otel_loopguard._util.bounded import oversized
 from otel_loopguard._util.errors import place_of
 from otel_loopguard.engine import DecisionRecord, Settings, answer_people
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, StoreError

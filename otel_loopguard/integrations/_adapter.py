@@ -39,7 +39,7 @@ from otel_loopguard._control.flag import asks
 from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
-from otel_loopguard._util.logger import logger, warn_blind
+from otel_loopguard._util.errors import logger, warn_blind
 from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.text import check_limit, expected, printable
 from otel_loopguard.core.admission import Choice

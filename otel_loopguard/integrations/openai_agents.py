@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 
-from otel_loopguard._util.bounded_json import loads
+from otel_loopguard._util.bounded import loads
 from otel_loopguard._util.text import check_number
 from otel_loopguard.integrations._adapter import (
     Adapter,

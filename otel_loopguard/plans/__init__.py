@@ -26,7 +26,7 @@ from otel_loopguard.errors import PlanError
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
-    from otel_loopguard.core.milestones import Milestones
+    from otel_loopguard.core.progress import Milestones
     from otel_loopguard.plans.splitting import Work, advise, answered
 
 __all__ = [

@@ -8,8 +8,15 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Detection
 from otel_loopguard.core.decision import FollowUp, Severity, Source
-from otel_loopguard.policy.diagnosis import DIAGNOSES, Diagnose, Diagnoser, diagnose, diagnoser
-from otel_loopguard.policy.hints import STRATEGIES, alternatives
+from otel_loopguard.policy.hints import (
+    DIAGNOSES,
+    STRATEGIES,
+    Diagnose,
+    Diagnoser,
+    alternatives,
+    diagnose,
+    diagnoser,
+)
 from otel_loopguard.policy.ladder import (
     IGNORED,
     LASTING,

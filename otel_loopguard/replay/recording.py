@@ -8,7 +8,7 @@ many lines. It is read whole, up to `file.LIMIT` (256 MiB), and another one may 
 `ConsoleSpanExporter` writes them; everything else is read line by line.
 
 Files may be hostile: lines, documents, their depth and the number of their values are bounded
-(`_util/bounded_json.py`), and so is what a compressed file may hold (`file.py`).
+(`_util/bounded.py`), and so is what a compressed file may hold (`file.py`).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final
 
 import orjson
 
-from otel_loopguard._util import bounded_json
+from otel_loopguard._util import bounded
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import exports, file, formats, labelled_runs, log_records, transcripts
 from otel_loopguard.replay.fields import JsonObject, is_list, is_map, kind_of, sequence
@@ -325,14 +325,14 @@ def _value(text: bytearray) -> object:
 
 
 def _check(text: bytes | bytearray) -> None:
-    why = bounded_json.oversized(text)
+    why = bounded.oversized(text)
     if why:
         raise Oversized(why)
 
 
 def parse_json(line: bytes | bytearray) -> object:
     """Parses JSON; also with lone surrogates, NaN, invalid UTF-8, which strict parsers refuse."""
-    if len(line) > bounded_json.MAX_RECORDED_VALUES:  # else it cannot have more values
+    if len(line) > bounded.MAX_RECORDED_VALUES:  # else it cannot have more values
         _check(line)
     try:
         return orjson.loads(line)  # refuses what is nested deeper than `DEPTH`

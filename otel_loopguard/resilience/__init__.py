@@ -7,10 +7,9 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard._util.errors import InternalErrors, Log, logger
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.text import check_limit
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass

@@ -18,11 +18,10 @@ from otel_loopguard._control.context import current_flag
 from otel_loopguard._control.gate import told
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
+from otel_loopguard._util.errors import Log, logger
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import Log, logger
 from otel_loopguard._util.worker import suppress_instrumentation
-from otel_loopguard.core.error_kinds import exception_class
-from otel_loopguard.core.evidence import ErrorClass
+from otel_loopguard.core.evidence import ErrorClass, exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
 from otel_loopguard.evidence import is_runner
 from otel_loopguard.evidence.normalize import canonical, parsed, text_bytes

@@ -22,8 +22,8 @@ from typing import Final, Protocol
 
 from otel_loopguard._control.context import SessionHandle, known_session, session_at
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.errors import logger
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import check_number
 from otel_loopguard.errors import CheckpointError
 

@@ -21,12 +21,10 @@ from otel_loopguard._control.context import current_flag, happened, named_sessio
 from otel_loopguard._control.gate import check
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import deterministic
-from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.errors import InternalErrors, logger, swallow
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import check_number, expected, named
-from otel_loopguard.core.error_kinds import exception_class
-from otel_loopguard.core.evidence import ErrorClass
+from otel_loopguard.core.evidence import ErrorClass, exception_class
 from otel_loopguard.errors import LoopGuardError, UnverifiedWriteError
 
 if TYPE_CHECKING:

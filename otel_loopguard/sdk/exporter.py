@@ -22,9 +22,8 @@ from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
 from otel_loopguard import semconv
 from otel_loopguard._util.clock import now, off
-from otel_loopguard._util.errors import swallow
+from otel_loopguard._util.errors import logger, swallow
 from otel_loopguard._util.locks import new_lock, settle
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.text import expected
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardSettingsError

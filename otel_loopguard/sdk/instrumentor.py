@@ -13,8 +13,7 @@ from typing import Any, Final
 from opentelemetry import trace
 from opentelemetry.instrumentation.instrumentor import BaseInstrumentor
 
-from otel_loopguard._util.errors import InternalErrors, attempt
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.errors import InternalErrors, attempt, logger
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.exporter import exporter_settings, without_none

@@ -30,9 +30,8 @@ from otel_loopguard._control.context import flag_at, named_session, naming
 from otel_loopguard._control.flag import POLICY
 from otel_loopguard._control.replication import BAGGAGE, ControlMessage, hear_all, wire_name
 from otel_loopguard._control.signing import Entries, Seal, opened, sealed
-from otel_loopguard._util.errors import InternalErrors, attempt, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, logger, swallow
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import logger
 from otel_loopguard.core import Action
 from otel_loopguard.settings import Settings
 

@@ -13,8 +13,8 @@ from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_loopguard._util.clock import off
+from otel_loopguard._util.errors import warn_blind
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.logger import warn_blind
 from otel_loopguard._util.text import expected
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard

@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace.sampling import Decision, Sampler, SamplingResult
 
 from otel_loopguard._util.text import expected
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.spans.dialects.registry import key_prefixes
+from otel_loopguard.spans.reader import key_prefixes
 
 if TYPE_CHECKING:
     from opentelemetry.context import Context

@@ -22,7 +22,7 @@ from prometheus_client.exposition import choose_encoder
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.logger import Log, logger
+from otel_loopguard._util.errors import Log, logger
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.engine import Engine, Step, metric_of
 from otel_loopguard.errors import LoopGuardSettingsError

@@ -20,7 +20,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
-from otel_loopguard._util.bounded_json import oversized
+from otel_loopguard._util.bounded import oversized
 from otel_loopguard.engine import Annotation, DecisionRecord, Engine, Event, RecordedSpan
 from otel_loopguard.replay import fields, log_records
 from otel_loopguard.replay.formats import OTLP_KINDS, OTLP_STATUSES

@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from otel_loopguard import semconv
-from otel_loopguard._util.logger import LogOnce
+from otel_loopguard._util.errors import LogOnce
 from otel_loopguard.server import otlp
 from otel_loopguard.server.access import HEAD_S, KEEP_ALIVE_S, Tenants, most_connections
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal

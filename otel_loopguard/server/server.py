@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Final
 import uvicorn
 
 from otel_loopguard import semconv
-from otel_loopguard._util.errors import swallow
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.errors import logger, swallow
 from otel_loopguard.engine import Engine, Settings, shared_store
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.server import access, forward

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from otel_loopguard._control.flag import Control
-    from otel_loopguard._util.logger import Log
+    from otel_loopguard._util.errors import Log
     from otel_loopguard.policy import Verdict
     from otel_loopguard.settings import Settings
 

@@ -8,8 +8,7 @@ from collections import OrderedDict
 from typing import TYPE_CHECKING, Final, Protocol
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.logger import logger
+from otel_loopguard._util.errors import InternalErrors, logger, swallow
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import StoreError
 from otel_loopguard.sessions.journal import (

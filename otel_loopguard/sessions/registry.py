@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.flag import NOTES
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.logger import warn_blind
+from otel_loopguard._util.errors import warn_blind
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.active import NEVER
 from otel_loopguard.sessions.session import Session

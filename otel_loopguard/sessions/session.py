@@ -17,8 +17,7 @@ from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.packing import pack, unpack
 from otel_loopguard.core import Action, Decision, Detection, Kind, Remaining, Step
 from otel_loopguard.core.evidence import Effect, Evidence, ModelAttempt
-from otel_loopguard.core.milestones import Milestones
-from otel_loopguard.core.progress import Progress
+from otel_loopguard.core.progress import Milestones, Progress
 from otel_loopguard.detectors import Detector, DetectorSet, Registry
 from otel_loopguard.detectors.budget import NAME as STALL
 from otel_loopguard.detectors.budget import OPERATION, longer_wait
@@ -44,8 +43,7 @@ from otel_loopguard.sessions.agent_cycles import (
     stops_handoffs,
 )
 from otel_loopguard.sessions.decisions import Finding, finding_of, lasting
-from otel_loopguard.sessions.stats import SessionStats
-from otel_loopguard.sessions.turns import ContextSizes, Silence, Turns
+from otel_loopguard.sessions.stats import ContextSizes, SessionStats, Silence, Turns
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:

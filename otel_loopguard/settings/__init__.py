@@ -18,9 +18,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.settings import _names as names
+from otel_loopguard.settings import _sources
 from otel_loopguard.settings._group import NO_SECRET, Group, leaves, one_of, value
-from otel_loopguard.settings._names import imported as imported
+from otel_loopguard.settings._sources import imported as imported
 from otel_loopguard.settings.tuning import Tuning
 
 if TYPE_CHECKING:
@@ -412,20 +412,20 @@ class Settings(Group):
 
     def __init__(self, **given: Any) -> None:
         named = given.pop("settings_file", None)
-        path = named or os.environ.get(names.FILE)
-        own = names.merged(names.from_environment(type(self)), given)
-        source = "" if named else f"{names.FILE}="
-        found = names.merged(_values_of(path, source), own) if path else own
+        path = named or os.environ.get(_sources.FILE)
+        own = _sources.merged(_sources.from_environment(type(self)), given)
+        source = "" if named else f"{_sources.FILE}="
+        found = _sources.merged(_values_of(path, source), own) if path else own
         try:
             super().__init__(**found)
         except ValueError as error:  # pydantic's; naming its class would import it
             files = dict.fromkeys(found.keys() - own.keys(), f"{path}: ")
-            why = names.explained(cast("ValidationError", error), type(self), files)
+            why = _sources.explained(cast("ValidationError", error), type(self), files)
             raise LoopGuardSettingsError(why) from None
         for name in sorted(self.read_tools & self.write_tools):
             msg = f"read_tools and write_tools both name {name!r:.100}: a tool reads or writes"
             raise LoopGuardSettingsError(msg)
-        names.warn_unknown(type(self))
+        _sources.warn_unknown(type(self))
         if self.standard:
             vars(self).update({**_STANDARD, **vars(self)})
 
@@ -520,7 +520,7 @@ def _values_of(path: Path | str, source: str) -> dict[str, Any]:
     """Returns the names and values of a settings file; an error says by what it was named."""
     from pathlib import Path  # noqa: PLC0415  # if there is one
 
-    from otel_loopguard.settings._file import read_file  # noqa: PLC0415
+    from otel_loopguard.settings._sources import read_file  # noqa: PLC0415
 
     try:
         return read_file(Path(path))

@@ -20,7 +20,7 @@ from pydantic import (
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.settings._file import read_file
+from otel_loopguard.settings._sources import read_file
 from otel_loopguard.settings._types import Amount  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:

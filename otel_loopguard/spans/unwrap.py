@@ -11,7 +11,7 @@ import ast
 import re
 from typing import Final, NamedTuple
 
-from otel_loopguard._util.bounded_json import string_at
+from otel_loopguard._util.bounded import string_at
 from otel_loopguard.spans.values import identifier, listing, mapping, parsed, text, texts, unquoted
 
 _LITERAL_CHARS: Final = 100_000

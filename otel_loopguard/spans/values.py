@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from sys import getsizeof
 from typing import Final, cast
 
-from otel_loopguard._util.bounded_json import loads
+from otel_loopguard._util.bounded import loads
 
 _SCRUBBED: Final = "[Scrubbed due to "
 _SCRUB: Final = re.compile(r"""\[Scrubbed[ ]due[ ]to[ ](?:'[^'\n]{1,200}'|"[^"\n]{1,200}")\]""")
@@ -120,7 +120,7 @@ def parsed(value: object) -> object:
     """The value of JSON text of an object, a list or a string; other values as they are.
 
     Text that was cut does not parse and stays text, and so does text that is too costly to parse
-    (`bounded_json`).
+    (`bounded.loads`).
     """
     if isinstance(value, str) and value[:1] in _OPENERS and value:
         try:

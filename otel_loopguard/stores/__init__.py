@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from otel_loopguard._util.logger import Log, logger
+from otel_loopguard._util.errors import Log, logger
 from otel_loopguard.settings import Settings, needing
 from otel_loopguard.stores.write_behind import PublishedValue, State, Writer
 

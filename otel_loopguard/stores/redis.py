@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 import xxhash
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.errors import LogOnce
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard._util.logger import LogOnce
 from otel_loopguard._util.tables import read_parts
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores.redis_connection import Connection, RedisSubscription, parse_redis_url

@@ -19,9 +19,8 @@ from redis.exceptions import InvalidResponse, NoScriptError, RedisClusterExcepti
 from redis.retry import Retry
 from redis.sentinel import Sentinel
 
-from otel_loopguard._util.errors import InternalErrors
+from otel_loopguard._util.errors import InternalErrors, logger
 from otel_loopguard._util.locks import reset_after_fork
-from otel_loopguard._util.logger import logger
 from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import LoopGuardSettingsError, StoreError
 

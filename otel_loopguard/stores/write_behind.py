@@ -10,9 +10,8 @@ from contextlib import suppress
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
-from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.errors import InternalErrors, Log, LogOnce, logger, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
-from otel_loopguard._util.logger import Log, LogOnce, logger
 from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import StoreError
 

@@ -29,7 +29,7 @@ from otel_loopguard.sessions.decisions import annotation
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 
 if TYPE_CHECKING:
-    from otel_loopguard.core.escalation import Escalation
+    from otel_loopguard.core.report import Escalation
     from otel_loopguard.sessions.active import ActiveSpan
     from otel_loopguard.sessions.agent_cycles import CycleNews
     from otel_loopguard.sessions.observation import DecisionRecord, Observation

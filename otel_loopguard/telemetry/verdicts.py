@@ -22,9 +22,8 @@ import orjson
 
 from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.errors import InternalErrors, LogOnce, swallow
 from otel_loopguard._util.locks import held, later
-from otel_loopguard._util.logger import LogOnce
 from otel_loopguard._util.text import encoded
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.core import Action

@@ -16,7 +16,7 @@ from otel_loopguard import (
     set_testing,
 )
 from otel_loopguard.core import Decision, Kind, Step
-from otel_loopguard.core.milestones import Milestones, Reached
+from otel_loopguard.core.progress import Milestones, Reached
 from otel_loopguard.errors import EscalationError
 from tests.agents import agent, provider_with, tool_call
 from tests.calls import EPOCH, SECOND, Run, call

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import registered
-from otel_loopguard.spans.dialects.registry import collect_keys
+from otel_loopguard.spans.reader import collect_keys
 from tests.dialects import captures
 from tests.dialects.captures import PARTLY, SCRIPT, UNREADABLE
 from tests.docs.markdown import table

@@ -11,7 +11,7 @@ from opentelemetry.semconv._incubating.attributes import gen_ai_attributes as pa
 from bench.house import LOOKED_UP
 from otel_loopguard import LoopGuardError, Settings, semconv
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
-from otel_loopguard.settings._names import variable_of
+from otel_loopguard.settings._sources import variable_of
 from otel_loopguard.spans.dialects.genai import KINDS
 from otel_loopguard.telemetry import METRICS
 from tests.docs import conventions, evaluation

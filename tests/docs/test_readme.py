@@ -13,7 +13,7 @@ import yaml
 
 from otel_loopguard import Settings
 from otel_loopguard.cli.app import app
-from otel_loopguard.settings._names import variable_of
+from otel_loopguard.settings._sources import variable_of
 from otel_loopguard.settings.prices import PriceTable
 from tests.docs.markdown import ROOT, Block, blocks, pages
 from tests.docs.programs import page_interpreter, plain, programs

@@ -2,7 +2,7 @@
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.escalation import Escalation
+from otel_loopguard.core.report import Escalation
 from tests.stores.servers import wait_for as until  # noqa: F401  # what all of them wait by
 
 

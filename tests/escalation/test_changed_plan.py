@@ -7,7 +7,7 @@ import pytest
 
 from otel_loopguard import Action, LoopGuard, control, session, sessions
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.escalation import Answer, Escalation
+from otel_loopguard.core.report import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation import message
 from otel_loopguard.escalation.cases import reply_in

@@ -24,7 +24,7 @@ from otel_loopguard import (
 )
 from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Kind, Severity, Step
-from otel_loopguard.core.escalation import Escalation
+from otel_loopguard.core.report import Escalation
 from otel_loopguard.errors import EscalationError
 from otel_loopguard.escalation import message
 from tests.agents import Ended, agent, provider_with

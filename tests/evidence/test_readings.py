@@ -18,7 +18,6 @@ from otel_loopguard.evidence import ToolCallExtractor, parsed, prepare, signatur
 from otel_loopguard.evidence.calls import Call, Calls, place_of
 from otel_loopguard.evidence.effects import effect_of, is_compound, is_runner, written_file
 from otel_loopguard.evidence.errors import error_class, error_line, error_shape, is_call_error
-from otel_loopguard.evidence.frames import Frame
 from otel_loopguard.evidence.model_text import ModelTextExtractor, Novelty
 from otel_loopguard.evidence.normalize import canonical, masked_call, masked_outcome
 from otel_loopguard.evidence.outcomes import (
@@ -31,6 +30,7 @@ from otel_loopguard.evidence.outcomes import (
 )
 from otel_loopguard.evidence.plans import PlanExtractor
 from otel_loopguard.evidence.tool_calls import Rounds
+from otel_loopguard.evidence.weight import Frame
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import call
 from tests.evidence.test_evidence import rounds_of, told

@@ -26,9 +26,9 @@ from otel_loopguard.core import Choice, Kind, Step
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, Factors, ResourcePressure
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
-from otel_loopguard.execution.advice import FOLLOW_UPS, Answer, advise
+from otel_loopguard.execution.admission import FOLLOW_UPS, Answer, advise
 from otel_loopguard.execution.resources import Reading
-from otel_loopguard.settings.preferences import Preferences, default_preferences
+from otel_loopguard.execution.users import Preferences, default_preferences
 from tests.agents import agent, provider_with, tool_call
 from tests.execution.past import call
 from tests.tables import rows

@@ -15,7 +15,7 @@ from typing import NamedTuple
 import orjson
 
 from otel_loopguard import Settings
-from otel_loopguard.cli.inputs import Inputs
+from otel_loopguard.cli.output import Inputs
 from otel_loopguard.cli.replay import replay_all
 
 GOLDEN = Path(__file__).with_name("decisions.jsonl")

@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._util import bounded_json, locks
+from otel_loopguard._util import bounded, locks
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import RecordedSpan, registered
 from tests.calls import EPOCH, SECOND, Run, call
@@ -125,9 +125,9 @@ def guard() -> LoopGuard:
 @pytest.fixture
 def parser(monkeypatch: pytest.MonkeyPatch) -> Parser:
     found = Parser()
-    monkeypatch.setattr(bounded_json, "orjson", SimpleNamespace(loads=found.loads))
+    monkeypatch.setattr(bounded, "orjson", SimpleNamespace(loads=found.loads))
     # The text that another test had parsed last is not parsed again.
-    monkeypatch.setattr(bounded_json, "_parsed", ("", None))
+    monkeypatch.setattr(bounded, "_parsed", ("", None))
     return found
 
 

@@ -17,9 +17,8 @@ from otel_loopguard import (
     semconv,
     turn,
 )
-from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.errors import InternalErrors, forget_warnings, logger, swallow
 from otel_loopguard._util.locks import new_lock, settle
-from otel_loopguard._util.logger import forget_warnings, logger
 from otel_loopguard.core import Action, Evidence, Kind, Step
 from otel_loopguard.detectors.repetition import ExactRepeat
 from otel_loopguard.dialects import RecordedSpan, SpanView, register, unregister

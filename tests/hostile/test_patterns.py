@@ -18,7 +18,7 @@ import pytest
 
 import otel_loopguard
 from otel_loopguard._util.tables import read_table
-from otel_loopguard.core import error_kinds
+from otel_loopguard.core import evidence
 from otel_loopguard.evidence.normalize import PrefilteredPattern
 
 if sys.version_info >= (3, 11):
@@ -74,7 +74,7 @@ def patterns() -> dict[str, re.Pattern[Any]]:
                     if getattr(value, "__module__", name) in {name, "builtins", "re", _OUTLINED}:
                         found[f"{name.removeprefix('otel_loopguard.')}.{inner}[{number}]"] = pattern
     for table in _TABLES:
-        for row in read_table(error_kinds.__name__, table):
+        for row in read_table(evidence.__name__, table):
             found[f"core.{row.place}"] = re.compile("|".join(row.lines))
     return found
 

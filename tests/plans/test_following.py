@@ -11,7 +11,7 @@ import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control
 from otel_loopguard._control.context import named_session, session_at
 from otel_loopguard.core import Decision, Kind
-from otel_loopguard.core.milestones import Milestones, Reached
+from otel_loopguard.core.progress import Milestones, Reached
 from otel_loopguard.core.task import Task
 from otel_loopguard.errors import PlanError
 from otel_loopguard.plans import follow

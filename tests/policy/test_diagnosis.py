@@ -12,7 +12,7 @@ from otel_loopguard.core import Decision, Diagnosis, Kind, Step
 from otel_loopguard.core.decision import Fix
 from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import DIAGNOSES, Diagnoser, diagnose
-from otel_loopguard.policy.diagnosis import diagnosis_in
+from otel_loopguard.policy.hints import diagnosis_in
 from tests.calls import Run, call
 from tests.evidence.test_readings import ROWS
 from tests.sessions.journals import until

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import RecordingError
-from otel_loopguard._util import bounded_json as shape
+from otel_loopguard._util import bounded as shape
 from otel_loopguard.replay import Recording, file, recording
 from otel_loopguard.replay import labelled_runs as lines
 from tests.replay.rows import LINE as RUN

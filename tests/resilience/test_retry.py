@@ -12,7 +12,7 @@ import pytest
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, UnverifiedWriteError, control, resilience
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.error_kinds import exception_class
+from otel_loopguard.core.evidence import exception_class
 
 FAST = {"delay_s": 0.001, "max_delay_s": 0.002}
 

@@ -14,7 +14,7 @@ from lab.recorded import steps
 from lab.tables import Table
 from otel_loopguard import LoopGuard, Settings, execution
 from otel_loopguard.core import Step
-from otel_loopguard.core.milestones import Reached
+from otel_loopguard.core.progress import Reached
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions import registry as table
 from tests.calls import Run, call, handle_of

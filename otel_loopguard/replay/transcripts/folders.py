@@ -10,6 +10,7 @@ stands in `.gemini/tmp/<project>/.project_root`. opencode: `$XDG_DATA_HOME` (`~/
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import zlib
@@ -20,7 +21,6 @@ from pathlib import Path
 from stat import S_ISREG
 from typing import Final
 
-from otel_loopguard._util.home import home
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay.transcripts.opencode import (
     TranscriptFile,
@@ -29,6 +29,20 @@ from otel_loopguard.replay.transcripts.opencode import (
     session_above,
     stored_sessions,
 )
+
+
+def home() -> Path:
+    """The user's home directory.
+
+    Raises:
+        FileNotFoundError: There is none, as of a user without a name in a container.
+    """
+    try:
+        return Path.home()
+    except RuntimeError as error:
+        why = "this user has no home directory"
+        raise FileNotFoundError(errno.ENOENT, why, "HOME") from error
+
 
 _ENDS: Final = (".jsonl.gz", ".json.gz", ".jsonl", ".json")
 # Bytes of a file that say what it is: the first line of Codex may carry its instructions.
