@@ -27,7 +27,7 @@ from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.intake import Intake
 from otel_loopguard.guard.queries import SessionQueries
-from otel_loopguard.guard.untraced import Messages, Untraced, warn_of_misnamed
+from otel_loopguard.guard.untraced import Messages, Untraced, unpriced, warn_of_misnamed
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience import ResilienceRegistry, offer
@@ -713,8 +713,6 @@ class LoopGuard(SessionQueries):
             # Not before: a guard whose settings turn out to be unusable hears of nothing.
             OBSERVERS.add(self._flag_changed)
         if settings.limits_money or settings.prices_file:
-            from otel_loopguard.guard.untraced import unpriced  # noqa: PLC0415  # with prices only
-
             listener = unpriced(settings)
             if self._live and settings.limits_money:
                 self.subscribers.steps.append(("unpriced", listener))

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections import deque
 from difflib import get_close_matches
-from functools import partial
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import warn_blind
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
-from otel_loopguard.settings.prices import PriceTable, cost_of
 from otel_loopguard.spans.dedup import compared
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
 
@@ -35,6 +33,7 @@ _BLIND: Final = 5
 _MUTE: Final = 64
 """Model calls whose first span had no content, the newest: their second one follows at once."""
 _TOOL: Final = Kind.TOOL
+_MODEL: Final = Kind.MODEL
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 _TRACED: Final = RequestedCalls()
 """Shared by all sessions whose calls come from spans; never changes."""
@@ -201,7 +200,7 @@ class Untraced:
         if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request
         # A fetched answer has no request: results of calls are in the next one.
-        sent = requested.waits and step.kind is Kind.MODEL
+        sent = requested.waits and step.kind is _MODEL
         steps = requested.answer(step, request) if sent else []
         for call in steps:
             call.agent = call.agent or agent
@@ -247,18 +246,23 @@ _LONGEST: Final = 100
 
 
 def unpriced(settings: Settings) -> Callable[[Observation], None]:
-    """Returns a subscriber that warns. Reads the prices: a broken file fails at start."""
-    PriceTable.load(settings.prices_file)
-    return partial(_warn, settings.prices_file)
+    """Returns a subscriber that warns once of calls without tokens, and of models without a price.
 
+    Reads the prices: a broken file fails at start.
+    """
+    from otel_loopguard.settings.prices import PriceTable, cost_of  # noqa: PLC0415  # pydantic
 
-def _warn(prices_file: str, seen: Observation) -> None:
-    """Warns once of calls without tokens, and once of models without a price; lock-free."""
-    step = seen.step
-    if step.kind is not Kind.MODEL or cost_of(step, prices_file) is not None:
-        return
-    if step.tokens is None:
-        warn_blind("no_tokens")
-    else:
-        model = (step.model or step.name or "")[:_LONGEST]
-        warn_blind("no_price", model, PriceTable.load(prices_file).date)
+    prices_file = settings.prices_file
+    PriceTable.load(prices_file)
+
+    def warn(seen: Observation) -> None:
+        step = seen.step
+        if step.kind is not _MODEL or cost_of(step, prices_file) is not None:
+            return
+        if step.tokens is None:
+            warn_blind("no_tokens")
+        else:
+            model = (step.model or step.name or "")[:_LONGEST]
+            warn_blind("no_price", model, PriceTable.load(prices_file).date)
+
+    return warn

@@ -15,7 +15,6 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from otel_loopguard._util.errors import warn_blind
@@ -24,6 +23,8 @@ from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings._group import NO_SECRET, Group, leaves
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pydantic import ValidationError
 
 _BYTES: Final = 1024 * 1024
