@@ -284,6 +284,28 @@ def test_calls_and_results_are_found_in_the_history(
     assert handed == [name == "critic" for name, _ in told]
 
 
+def test_results_are_sent_alone_where_the_provider_keeps_the_conversation() -> None:
+    """OpenLLMetry gives calls of the Responses API other ids than their results have.
+
+    A result goes with the only answer that waits; of two it could be that of either.
+    """
+    seen, loop = Seen(), Loop()
+    for turn in range(2):
+        seen.end(loop.model(call(f"fc_{turn}", query="one"), call(f"fd_{turn}", query="other")))
+        loop.messages = []
+        for value in "AB":
+            loop.result(f"{value}{turn}", f"call_{value}{turn}")
+    seen.end(loop.model())
+    assert [step.outcome for step in seen.calls] == ["A0", "B0", "A1", "B1"]
+    for agent in "xy":
+        loop.messages = [_said("user", agent)]
+        seen.end(loop.model(call(f"fc_{agent}", query=agent)))
+    loop.messages = []
+    loop.result("whose?", "call_z")
+    seen.end(loop.model())
+    assert len(seen.calls) == 4
+
+
 def test_two_conversations_of_a_session_keep_their_calls_apart() -> None:
     """Agents that take turns, with ids of their own that are the same, get their own results."""
     seen = Seen()

@@ -331,11 +331,13 @@ class Adapter:
 
     @contextmanager
     def within(self, span: Span | None, session: str | None) -> Generator[None, None, None]:
-        """The block in which a span of ours is the current one, and its session named."""
-        if span is None:
+        """The block in which a span of ours is the current one, and spans have this session."""
+        context = None if session is None else self._context(session, None)
+        if span is not None:
+            context = trace.set_span_in_context(span, context)
+        if context is None:
             yield
             return
-        context = trace.set_span_in_context(span, self._context(session, None))
         token = otel_context.attach(context)
         try:
             yield

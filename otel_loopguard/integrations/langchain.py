@@ -170,21 +170,21 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
     def wrap_model_call(self, request: Any, handler: Any) -> Any:
         """Gate and hint, around a call of the model."""
         place, limit = self._at(request.runtime), self._limit(request.runtime)
-        with self._adapter.within(place.opened, place.session):
+        with self._adapter.within(place.opened, place.named):
             hint = self._adapter.before_model(place.session, place.span, limit=limit)
             return self._answered(place, request, handler(self._asked(request, hint)))
 
     async def awrap_model_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_model_call`."""
         place, limit = self._at(request.runtime), self._limit(request.runtime)
-        with self._adapter.within(place.opened, place.session):
+        with self._adapter.within(place.opened, place.named):
             hint = await self._adapter.before_model_async(place.session, place.span, limit=limit)
             return self._answered(place, request, await handler(self._asked(request, hint)))
 
     def wrap_tool_call(self, request: Any, handler: Any) -> Any:
         """Gate and refusal, around a call of a tool."""
         place = self._at(request.runtime)
-        with self._adapter.within(place.opened, place.session):
+        with self._adapter.within(place.opened, place.named):
             call = self._call(request.tool_call, request, place)
             refusal = call.refusal()
             if refusal is not None:
@@ -195,7 +195,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
     async def awrap_tool_call(self, request: Any, handler: Any) -> Any:
         """As `wrap_tool_call`."""
         place = self._at(request.runtime)
-        with self._adapter.within(place.opened, place.session):
+        with self._adapter.within(place.opened, place.named):
             call = self._call(request.tool_call, request, place)
             refusal = await call.refusal_async()
             if refusal is not None:
@@ -245,14 +245,18 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         info = getattr(runtime, "execution_info", None)
         thread = ours.get("thread_id") or getattr(info, "thread_id", None)
         key = str(thread) if thread else None
-        span = _span() if _instrumented() else None
+        instrumented = _instrumented()
+        span = _span() if instrumented else None
         begins = run is not None and not self._adapter.knows_run(run)
         own = None if run is None else self._adapter.run_key(run)
         session = key or (own if span is None else None)
         around = _running.get()
         if around is not None:
             around.session = session
-        place = _Place(session, span, self._opened(session, runtime))
+        opened = self._opened(session, runtime)
+        # Without a span above or a thread, only our name joins what others write below.
+        unnamed = instrumented and span is None and key is None
+        place = _Place(session, span, opened, session if opened or unnamed else None)
         if begins:
             self._adapter.begin(key, span or place.opened)
         if self._interrupts:
@@ -290,11 +294,12 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
 
 
 class _Place(NamedTuple):
-    """Where a run is: the key that LangGraph has for it, the span above, and the one opened."""
+    """Where a run is: its key, the span above, the one opened, and the key for spans below."""
 
     session: str | None
     span: Span | None
     opened: Span | None
+    named: str | None
 
 
 def _rounds(messages: Sequence[Any]) -> list[Round]:
@@ -381,11 +386,11 @@ def _part(config: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     return config.get(name) or {}
 
 
-def _span() -> Span:
-    """The span above: OpenInference makes none of its spans the current one."""
+def _span() -> Span | None:
+    """The span above: OpenInference makes none of its spans current, Langfuse none in asyncio."""
     module = sys.modules.get(_OPENINFERENCE)
-    found = None if module is None else module.get_current_span()
-    return found or trace.get_current_span()
+    found = (None if module is None else module.get_current_span()) or trace.get_current_span()
+    return found if found.get_span_context().is_valid else None
 
 
 def _instrumented() -> bool:

@@ -205,7 +205,8 @@ class RequestedCalls:
                 if known.requested_by == (model.agent, model.scope)
                 else None
             )
-        found = _shown(known.calls, request.newest)
+        waiting = [one for one in self._rounds if one.end <= model.start]
+        found = _shown(known.calls, request.newest, alone=waiting == [known])
         if found is not None:
             return found
         goes_on = any(message.asking or message.results for message in request.newest)
@@ -246,13 +247,14 @@ class RequestedCalls:
 
 
 def _shown(
-    calls: Sequence[RequestedCall], newest: Iterable[Message]
+    calls: Sequence[RequestedCall], newest: Iterable[Message], *, alone: bool
 ) -> Sequence[Answered | None] | None:
     """Finds the results of one response in the newest messages; None if not mentioned.
 
     Results are found by their ids; where they have none, or others than the calls have, by their
     place: those after the message that asks for just these calls. Beyond that message nothing is
-    looked at, as ids may come again.
+    looked at, as ids may come again. A request that repeats no calls, since the provider keeps the
+    conversation, has the results of the response that waits `alone`.
     """
     wanted = {call.call_id: call for call in calls if call.call_id is not None}
     by_id: dict[str, Answered] = {}
@@ -272,11 +274,11 @@ def _shown(
         if any(others):
             return None
         return [None if call.call_id is None else by_id.get(call.call_id) for call in calls]
-    if not _same_calls(calls, repeated):
-        return None
     after.reverse()
     alike = len(after) == len(calls) and all(one.call_id not in wanted for one in after)
-    return list(after) if alike else [None] * len(calls)
+    if alike and ((alone and not repeated) or _same_calls(calls, repeated)):
+        return after
+    return [None] * len(calls) if _same_calls(calls, repeated) else None
 
 
 def _repeated(calls: list[RequestedCall], newest: Iterable[Message]) -> list[RequestedCall]:

@@ -83,10 +83,10 @@ class SpanDeduplicator:
 
     Two steps are one call if kind and name are equal, arguments and call ids do not contradict,
     and: one is the direct parent of the other; or their scopes differ (or one is the serving side
-    of the other), there was a time at which both ran, and within one run they start together or one
-    encloses the other; or, in two traces, they start and end together, and are the first of both:
-    sessions that run at the same time call one tool at the same moment now and then. Two steps of
-    one scope are parallel or successive calls.
+    of the other), there was a time at which both ran, and within one run or session they start
+    together or one encloses the other; or, in two traces, they start and end together, and are the
+    first of both: sessions that run at the same time call one tool at the same moment now and then.
+    Two steps of one scope are parallel or successive calls.
 
     Not thread-safe by itself.
 
@@ -277,13 +277,14 @@ class SpanDeduplicator:
         if self._run(other) == self._run(step):
             return near or self._is_same_in_run(other, step)
         # Log records that name no trace, as those of gemini-cli, are of the session's traces.
-        if step.kind is Kind.MODEL and step.session is not None and step.session == other.session:
-            return self._is_same_in_run(other, step)
+        in_session = step.session is not None and step.session == other.session
+        if in_session and self._is_same_in_run(other, step):
+            return True
         return (
             near
             and _near(other.end, step.end)
             and (step.kind in _CALLS or (step.kind is Kind.MODEL and _same_tokens(other, step)))
-            and (other.session is None or step.session is None or other.session == step.session)
+            and (in_session or other.session is None or step.session is None)
             and self._is_first(other, step)
             and self._may_join(other, step)
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import threading
 from collections.abc import Callable
 from contextlib import suppress
@@ -11,6 +12,7 @@ from typing import Annotated, Any
 
 from langchain.agents import create_agent
 from langchain.tools import InjectedToolCallId
+from langchain_core.callbacks import BaseCallbackHandler
 from langchain_core.language_models.fake_chat_models import GenericFakeChatModel
 from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
 from langchain_core.outputs import ChatGeneration, ChatResult
@@ -118,6 +120,55 @@ def two_runs_in_one_trace() -> object:
     """
     with trace.get_tracer("server").start_as_current_span("POST /"):
         return two_runs(Agent)
+
+
+class Langfuse(BaseCallbackHandler):
+    """Writes spans as the handler of Langfuse does; in asyncio none is current, since it is called
+    in a thread."""
+
+    __module__ = "langfuse.langchain"
+
+    def __init__(self) -> None:
+        self.open: dict[Any, trace.Span] = {}
+
+    def on_chain_start(self, *_: Any, run_id: Any, **more: Any) -> None:
+        self._start(run_id, "chain", **more)
+
+    def on_tool_start(self, tool: Any, *_: Any, run_id: Any, inputs: Any, **more: Any) -> None:
+        self._start(run_id, "tool", **{**more, "name": tool["name"]})
+        self.open[run_id].set_attribute("langfuse.observation.input", json.dumps(inputs))
+
+    def on_chain_end(self, *_: Any, run_id: Any, **__: Any) -> None:
+        self.open.pop(run_id).end()
+
+    def on_tool_end(self, output: Any, *, run_id: Any, **_: Any) -> None:
+        self.open[run_id].set_attribute("langfuse.observation.output", str(output.content))
+        self.open.pop(run_id).end()
+
+    on_chain_error = on_chain_end
+
+    def _start(
+        self, run_id: Any, kind: str, name: str, metadata: Any, parent_run_id: Any = None, **_: Any
+    ) -> None:
+        above = self.open.get(parent_run_id)
+        place = None if above is None else trace.set_span_in_context(above)
+        known = {"langfuse.observation.type": kind}
+        if thread := metadata.get("thread_id"):
+            known["langfuse.trace.metadata.thread_id"] = thread
+        tracer = run.provider.get_tracer("langfuse-sdk")
+        self.open[run_id] = tracer.start_span(name, place, attributes=known)
+
+
+def langfuse_in_asyncio() -> object:
+    """A run with a thread or without is one session, and its loop is stopped."""
+
+    def ran(**configurable: str) -> list[int]:
+        agent = Agent(always(SEARCH))
+        how: Any = {"callbacks": [Langfuse()], "configurable": configurable}
+        agent.stopped(lambda: asyncio.run(agent.graph.ainvoke(ASKED, how)))
+        return [len(agent.ran), len(agent.requests)]
+
+    return [ran(), ran(thread_id="thread-langfuse")]
 
 
 def hint_in_state() -> object:
@@ -265,7 +316,7 @@ def adds_no_node() -> object:
 
 
 run.main(
-    Agent, without_arguments, two_runs_in_one_trace, hint_in_state, refused_result, interrupted,
-    in_a_running_loop, one_trace, a_tool_that_interrupts, a_tool_that_commands, a_graph_of_ones_own,
-    adds_no_node, wrong_output, live=True,
+    Agent, without_arguments, two_runs_in_one_trace, langfuse_in_asyncio, hint_in_state,
+    refused_result, interrupted, in_a_running_loop, one_trace, a_tool_that_interrupts,
+    a_tool_that_commands, a_graph_of_ones_own, adds_no_node, wrong_output, live=True,
 )  # fmt: skip
