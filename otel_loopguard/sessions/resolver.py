@@ -87,6 +87,13 @@ class SessionResolver:
             opened.agent = step.name
         if is_nested(view):
             return
+        if opened.session is None and step.session is not None:
+            # Below the span of a request, too: what the run does comes before its end.
+            known = self._sessions.of_trace(view.trace_id)
+            if view.parent_id is None or known is None or not known.named:
+                named = self._sessions.run(view.trace_id, step.session, self._clock(view.start))
+                if named is not None and opened.top is not None:
+                    self._enters(named, opened.top)
         if opened.top is None and not (parent is not None and is_message(view.scope)):
             opened.holds = holds_runs(view)
             self._root(opened, step)
@@ -173,11 +180,8 @@ class SessionResolver:
             opened.inner = next(lane for lane in range(_BESIDE + 1) if lane not in taken)
         self._tops[view.trace_id] = (*beside, opened)[-_BESIDE:]
         named = None if step is None else step.session
-        if session is None and named is not None:
-            if view.parent_id is None:
-                session = self._sessions.run(view.trace_id, named, self._clock(view.start))
-            else:
-                session = self._sessions.find(named)
+        if session is None and named is not None and view.parent_id is not None:
+            session = self._sessions.find(named)
         session = session or self._sessions.of_trace(view.trace_id)
         if session is not None:
             self._enters(session, opened)

@@ -120,8 +120,13 @@ def test_one_run_per_step_is_no_chat(app: App) -> None:
 
 
 @pytest.mark.parametrize(
-    ("around", "each"), [("session", "genai"), ("", "session, genai"), ("", "conversation")]
-)
+    ("around", "each"),
+    [
+        ("session", "genai"), ("", "session, genai"), ("", "conversation"),
+        # The id of a run is known while it runs, whatever its trace begins with.
+        ("", "my.app, conversation"), ("", "genai, conversation"),
+    ],
+)  # fmt: skip
 def test_a_turn_goes_on_after_the_one_before_was_stopped(app: App, around: str, each: str) -> None:
     """Every turn of a stuck agent is stopped, and none begins stopped.
 
