@@ -206,6 +206,8 @@ _SHOWN: Final = 120
 """Characters from which an answer shows something; a shorter one is a receipt, with a new id."""
 _NEWS: Final = 0.3
 """New share of an answer that is another page."""
+_BARE: Final = ("", "{}")
+"""Arguments of a call that makes what other calls have set: a form that is filled in, a basket."""
 _MAY_BE: Final = -1
 """Epoch before a call that gave no answer: it may have been done, whatever else changed."""
 _STARTS: Final = 4
@@ -231,11 +233,12 @@ class MadeAgain(BaseDetector):
 
     name = "made_again"
     signs = ("makes", "variant", "changed")
-    __slots__ = ("_made", "_moved")
+    lasting = True
+    __slots__ = ("_made", "_moved", "_set")
 
     def reset(self) -> None:
         self._made: dict[int, tuple[float, int, int, int]] = {}
-        self._moved = 0
+        self._moved = self._set = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
         marked = evidence.deed is not None
@@ -247,9 +250,12 @@ class MadeAgain(BaseDetector):
         starts = evidence.variant and evidence.pending
         if not evidence.makes and not starts:
             self._moved += evidence.changed
+            self._set += evidence.fresh and evidence.effect is not READ
             return None
         # What was changed since is tried anew: a test after each edit.
         now = self._moved if evidence.makes else evidence.epoch
+        if evidence.makes and evidence.sample in _BARE:
+            now += self._set
         known = (float(not evidence.makes), 0, -1, _MAY_BE)
         count, calls, last, before = self._made.get(call, known)
         if before not in (now, _MAY_BE) or (evidence.makes and _shows(evidence)):
