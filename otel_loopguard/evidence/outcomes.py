@@ -161,7 +161,7 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
     it has no such command or option, or where the syntax is wrong. Help that was asked for is no
     refusal, and neither is text that only quotes one: it has to stand in the first three lines.
     """
-    text = _text_of(step, said)
+    text = text_of(step, said)
     if not text:
         return None
     head = text[:_HEAD]
@@ -209,7 +209,7 @@ def does_nothing(step: Step, said: object, arguments: object) -> bool:
     )
 
 
-def _text_of(step: Step, said: object) -> str:
+def text_of(step: Step, said: object) -> str:
     """Text of a call's result; of a map, the fields in which processes put their output."""
     if step.error_text:
         return step.error_text
@@ -218,14 +218,14 @@ def _text_of(step: Step, said: object) -> str:
         if named.keys().isdisjoint(_OUTPUTS):
             return ""
         parts = (named.get(name) for name in _OUTPUTS)
-        return "\n".join(part[:_HEAD] for part in parts if isinstance(part, str) and part)
+        return "\n".join(part for part in parts if isinstance(part, str) and part)
     return next((text for text in (said, step.outcome) if isinstance(text, str)), "")
 
 
 def _is_silent(step: Step, said: object) -> bool:
     if step.outcome is None:
         return False
-    text = _text_of(step, said)[:_SENTENCE]
+    text = text_of(step, said)[:_SENTENCE]
     rest = _METER.sub("", text)
     silent = not text.strip() if rest == text else re.search(r"\w", rest) is None
     return silent or _QUIET.match(text) is not None
@@ -282,7 +282,9 @@ def _named(item: dict[object, object]) -> list[tuple[str, object]]:
     ]
 
 
-_CODES: Final = ("exit_code", "exitcode", "returncode", "return_code")
+_CODES: Final = tuple(
+    f"{of}{code}" for of in ("exit", "return") for code in ("_code", "code", "Code")
+)
 _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
@@ -719,7 +721,7 @@ def _failure_in(step: Step, said: object) -> str:
         ):
             return ""
         inner = _within(fields, failed=True)
-        return inner if isinstance(inner, str) else _text_of(step, inner)
+        return inner if isinstance(inner, str) else text_of(step, inner)
     text = said if isinstance(said, str) else ""
     return text if len(text) <= _SENTENCE and _SAYS_FAILED.match(text) is not None else ""
 

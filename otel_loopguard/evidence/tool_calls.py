@@ -440,6 +440,9 @@ class ToolCallExtractor:
         if error:
             found.error_class = errors.error_class(step)
             found.call_error = not name.runs_code and errors.is_call_error(step)
+        if failing and not error and said is not step.outcome:
+            # In JSON all lines of a process are one.
+            step = replace(step, outcome=outcomes.text_of(step, said) or step.outcome)
         line = refusal or (errors.error_line(step) if failing else None)
         if line is not None:
             found.error_line = errors.error_shape(line)
