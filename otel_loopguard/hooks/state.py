@@ -252,7 +252,12 @@ def secret_of(path: Path) -> str:
             return found
         new = path.with_name(f".{path.name}-{os.getpid()}")
         descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123  # a descriptor
-            stream.write(secrets.token_hex(32))
-        new.replace(path)
+        try:
+            with open(descriptor, "w", encoding="ascii") as stream:  # noqa: PTH123  # a descriptor
+                stream.write(secrets.token_hex(32))
+            new.replace(path)
+        except OSError:
+            # On a full disk each event would leave a file.
+            new.unlink(missing_ok=True)
+            raise
     return secrets.token_hex(32)

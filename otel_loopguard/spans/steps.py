@@ -170,7 +170,8 @@ def set_cost(step: Step, attributes: Mapping[str, object]) -> None:
         found.append(_amount(within(attributes.get(_COST_DETAILS), "total")))
         step.cost = max((cost for cost in found if cost is not None), default=None)
     if step.tokens_in is not None:
-        step.cache_read = _highest(attributes, _CACHE_READS)
+        if step.cache_read is None:
+            step.cache_read = _highest(attributes, _CACHE_READS)
         step.cache_write = _highest(attributes, _CACHE_WRITES)
 
 

@@ -81,6 +81,18 @@ def test_a_key_that_a_full_disk_cut_is_made_anew(tmp_path: Path) -> None:
     assert (tmp_path / "key").stat().st_mode & 0o077 == 0
 
 
+def test_a_full_disk_is_left_as_it_is(tmp_path: Path) -> None:
+    """No event leaves a part of a key, which would be a file for each."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            secret_of(tmp_path / "key")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert [*tmp_path.iterdir()] == []
+
+
 def test_a_clock_that_was_set_back_keeps_nobody_waiting(home: Home) -> None:
     folder = StateFolder(str(home.state))
     folder.make()

@@ -19,15 +19,32 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.messages import answered, asked, written
 from otel_loopguard.spans.steps import begin, captured, fail, failed, set_outcome
-from otel_loopguard.spans.unwrap import tool_message
-from otel_loopguard.spans.values import count, identifier, listing, parsed, text, unquoted, within
+from otel_loopguard.spans.unwrap import call_inputs, tool_message
+from otel_loopguard.spans.values import (
+    count,
+    identifier,
+    listing,
+    mapping,
+    parsed,
+    text,
+    unquoted,
+    within,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
 
 _METADATA: Final = "langfuse.observation.metadata."
 _OBSERVATIONS: Final = {"tool": Kind.TOOL, "generation": Kind.MODEL, "agent": Kind.AGENT}
+_OBSERVED: Final = {"args", "kwargs"}
+"""What `observe` of Langfuse writes of the arguments of a function."""
 _HIDDEN: Final = "{}"
+
+
+def _first(usage: object, *names: str) -> int | None:
+    """The first count, in the names of Langfuse and of the APIs of OpenAI, which it passes on."""
+    found = (count(within(usage, name)) for name in names)
+    return next((number for number in found if number is not None), None)
 
 
 def _chain(span: SpanView, node: object, agent: object) -> Kind:
@@ -74,6 +91,8 @@ class Langfuse:
         if step.kind is Kind.TOOL:
             step.call_id = identifier(attributes.get(f"{_METADATA}tool_call_id"))
             step.args = captured(span, "langfuse.observation.input")
+            if (mapping(parsed(step.args)) or {}).keys() == _OBSERVED:
+                step.args = call_inputs(step.args)
             result = captured(span, "langfuse.observation.output")
             if result is not None:
                 set_outcome(step, tool_message(result))
@@ -94,8 +113,10 @@ class Langfuse:
         step.model = text(span.attributes.get("langfuse.observation.model.name"))
         step.name = step.model or span.name
         usage = span.attributes.get("langfuse.observation.usage_details")
-        step.tokens_in = count(within(usage, "input"))
-        step.tokens_out = count(within(usage, "output"))
+        step.tokens_in = _first(usage, "input", "prompt_tokens", "input_tokens")
+        step.tokens_out = _first(usage, "output", "completion_tokens", "output_tokens")
+        details = within(usage, "prompt_tokens_details") or within(usage, "input_tokens_details")
+        step.cache_read = _first(details, "cached_tokens")
         step.text = written(captured(span, "langfuse.observation.output"))
 
 
