@@ -397,11 +397,11 @@ def recognise(step: Step, flag: Flag) -> None:
 
 def _says(step: Step, known: Collection[str]) -> bool:
     """True if a call answered what was told in its place, or failed with it."""
+    # A hint may stand behind a result: only the text alone is no result.
+    if isinstance(step.outcome, str) and step.outcome.strip() in known:
+        return True
     said = step.error_text if step.error else None
-    if said is None:
-        # A hint may stand behind a result: only the text alone is no result.
-        return isinstance(step.outcome, str) and step.outcome.strip() in known
-    return any(
+    return said is not None and any(
         said == one or (len(one) >= _SHORT and len(said) <= len(one) + _AROUND and one in said)
         for one in known
     )

@@ -272,6 +272,12 @@ def answered(agent: Insisting) -> None:
     agent.ends(gen_ai__tool__call__result=f"{agent.told()}\n")
 
 
+def renamed(agent: Insisting) -> None:
+    """An instrumentation puts its own type and text of the failure beside the answer."""
+    said = {"error__type": "_OTHER", "gen_ai__tool__call__result": agent.told()}
+    agent.ends("{'message': 'refused by the guard', 'data': None}", **said)
+
+
 def by_breaker(agent: Insisting) -> None:
     """The tool itself asks a breaker, which raises."""
     while resilience.breakers().standing("post").state == "closed":
@@ -292,7 +298,9 @@ def by_pause(agent: Insisting) -> None:
     agent.ends(f"Error executing tool post: {stop.value}")
 
 
-@pytest.mark.parametrize("refuse", [marked, raised, wrapped, answered, by_breaker, by_pause])
+@pytest.mark.parametrize(
+    "refuse", [marked, raised, wrapped, answered, renamed, by_breaker, by_pause]
+)
 def test_it_is_neither_failure_nor_repeat(
     agent: Insisting, refuse: Callable[[Insisting], None]
 ) -> None:
