@@ -167,6 +167,8 @@ def _as_number(short_id: re.Match[bytes]) -> bytes:
 
 
 def _is_record(said: object) -> bool:
+    if isinstance(said, str):
+        return said.startswith("<?xml")
     if isinstance(said, list) and said:
         said = cast("list[object]", said)[0]
     return isinstance(said, dict)
