@@ -160,7 +160,7 @@ class Evidence:
     """True if it is a command that does nothing."""
     failure: Key | None = None
     """Key of the line that names the error, its numbers too, also where only the outcome says that
-    the call failed."""
+    the call failed; of an answer that only rejects what was tried, of all of it."""
     item: bool = False
     """True if it asks the same of another item than the call of its tool before. Told only of what
     found nothing, failed, or was answered by a word or two; of another number or id, and where it

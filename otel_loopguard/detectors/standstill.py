@@ -480,11 +480,12 @@ class SameVerdict(CountingDetector):
         better = measured is not None and measured[1]
         # Of a tool that does not run code only the same call counts: fifty items that are not
         # found are no build that fails.
-        fails = line is not None and (evidence.runs_code or not evidence.fresh)
+        fails = line is not None and evidence.failing and (evidence.runs_code or not evidence.fresh)
         rejects = evidence.rejects and not evidence.error and verdict is not None
         if evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
             return None
-        key = line if fails else verdict if rejects else None
+        # A call that fails for its own item is told by all of its answer.
+        key = line if fails or (rejects and not evidence.failing) else verdict if rejects else None
         if key is None:
             return None
         place = (evidence.agent, evidence.tool, key)

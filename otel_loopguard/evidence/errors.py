@@ -138,6 +138,17 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     return key_of(b"\n".join(raw))
 
 
+def rejection_of(said: bytes, arguments: bytes) -> int:
+    """Key of an answer that rejects what was tried, without short ids that were not asked about.
+
+    A longer one is more than a rejection.
+    """
+    if len(said) > _ENDS:
+        return key_of(said)
+    asked = arguments[:_ARGUMENTS]
+    return key_of(replace_short_ids(said, lambda each: each[0] if each[0] in asked else b"#"))
+
+
 def says_absent(step: Step) -> bool:
     """True if a failed step says that what it asked for does not exist (404, KeyError)."""
     text = error_text(step) or ""

@@ -167,6 +167,8 @@ def _as_number(short_id: re.Match[bytes]) -> bytes:
 
 
 def _is_record(said: object) -> bool:
+    if isinstance(said, str):
+        return said.startswith("<?xml")
     if isinstance(said, list) and said:
         said = cast("list[object]", said)[0]
     return isinstance(said, dict)
@@ -449,7 +451,10 @@ class ToolCallExtractor:
             found.error_shape = errors.error_shape(line, raw)
             kind = text_signature(line.decode("utf-8", "replace"))
             found.unanswered = error and kind == "timeout"
-        found.failure = errors.failure_of(step, line) if failing else None
+        found.failure = (
+            errors.failure_of(step, line) if failing
+            else errors.rejection_of(outcome.masked, raw) if rejects else None
+        )  # fmt: skip
         return refusal
 
     def _compare(
