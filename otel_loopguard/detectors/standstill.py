@@ -126,11 +126,12 @@ def _weight_of_short(evidence: Evidence, before: str) -> float:
         was, now = (_ITEM.sub("#", one) for one in (before, evidence.sample))
         if was == now:
             return 0.0
-    well = size >= _LINE and not evidence.failing and not evidence.rejects
-    if evidence.item and evidence.place is None and (evidence.nothing or well):
-        # Of items that are not there another detector tells.
-        return 0.0 if evidence.nothing else min(weight, ITEM)
-    return 0.0 if evidence.brief and not evidence.rejects else weight
+    item = evidence.item and evidence.place is None
+    # Of items that are not there another detector tells.
+    if (item and evidence.nothing) or (evidence.brief and not evidence.rejects):
+        return 0.0
+    well = not (evidence.failing or evidence.rejects)
+    return min(weight, ITEM) if item and well else weight
 
 
 _STAYS: Final = 8

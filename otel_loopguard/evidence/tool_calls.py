@@ -184,9 +184,11 @@ def _is_item(found: Evidence, call: Call, name: ToolName, last: str, said: str) 
     if not short:
         if found.outcome_size >= _NOTE or found.novelty is None or found.novelty > _NOTHING_NEW:
             return False
-        # That something will pass is no answer about an item.
-        if text_class(said) is ErrorClass.TRANSIENT:
+        # That something fails, or will pass, is no answer about an item.
+        if text_class(said) is not ErrorClass.UNKNOWN:
             return False
+        if found.runs_code and found.effect is _READ:
+            return calls.is_of_others(last, call.sample)
         # Who guesses addresses looks for one thing, not for many; what nobody knows to read may be
         # given its name in whatever words.
         if found.effect is not _READ or "/" in call.sample:
