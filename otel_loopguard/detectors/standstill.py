@@ -217,7 +217,7 @@ class FoundNothing(CountingDetector):
         if evidence.error or not (echo or nothing):
             if writes and not evidence.error:
                 self._counts.scale(lambda _key, _one: 0.0)
-            elif not evidence.nothing:
+            elif not (evidence.nothing or evidence.seen):
                 self._counts.scale(lambda key, _: _OTHER if key == agent else 1.0)
             return None
         threshold = self._settings.tuning.calls.nothing_threshold
