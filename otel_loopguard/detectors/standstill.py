@@ -209,14 +209,16 @@ class FoundNothing(CountingDetector):
         if evidence.outcome is None or evidence.waits:
             return None
         agent, writes = evidence.agent, evidence.effect is WRITE
-        # A thought, a plan or a note is given back by who keeps it.
-        asks = evidence.effect is READ or (evidence.runs_code and not writes)
+        # A thought, a plan or a note is given back by who keeps it; a word that is looked up is the
+        # headline of what is said about it.
+        reads = evidence.effect is READ and (evidence.novelty or 0.0) < _NEWS
+        asks = not writes if evidence.runs_code else reads
         echo = evidence.echo and asks and evidence.outcome_size >= _ECHO
         nothing = evidence.nothing and evidence.fresh
         if evidence.error or not (echo or nothing):
             if writes and not evidence.error:
                 self._counts.scale(lambda _key, _one: 0.0)
-            elif not evidence.nothing:
+            elif not (evidence.nothing or evidence.seen):
                 self._counts.scale(lambda key, _: _OTHER if key == agent else 1.0)
             return None
         threshold = self._settings.tuning.calls.nothing_threshold
@@ -232,6 +234,8 @@ class FoundNothing(CountingDetector):
 _ECHO: Final = 40
 """Characters from which an answer that was in the question is an echo: a shorter one may well be
 the value that was asked for."""
+_NEWS: Final = 0.5
+"""New share of an answer from which it says more than the question."""
 _ECHOES: Final = 3.0
 """Programs in a row that print their own text before a report: two may be remarks."""
 _PLACE: Final = 0.5

@@ -252,7 +252,7 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_asked", "_before", "_calls", "_frame", "_habits", "_novelty", "_pace", "_paid",
+        "_asked", "_before", "_calls", "_edited", "_frame", "_habits", "_novelty", "_pace", "_paid",
         "_progress", "_rounds", "_settings", "_shown", "_tools", "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
@@ -266,6 +266,8 @@ class ToolCallExtractor:
         # By tool, the arguments of its last call, the length of its longest answer, what was in the
         # last, and how many different calls in a row were answered by that.
         self._tools: dict[str, tuple[str, int, int | None, int]] = {}
+        # By tool, the file that it changed last.
+        self._edited: dict[str, int] = {}
         # Of a few tools the last answer itself, as far as it is looked at.
         self._shown: dict[str, bytes] = {}
         # Tools of which a journal has calls.
@@ -471,6 +473,9 @@ class ToolCallExtractor:
         file = effects.file_of(call.arguments) if item or writes else None
         if file is not None and writes and not name.runs_code:
             found.file = key_of(text_bytes(file))
+            # Another change of the same file is no other item.
+            item = found.item = item and found.file != self._edited.get(found.tool)
+            keep(self._edited, found.tool, found.file, CALLS)
         found.brief = (
             item
             and short
