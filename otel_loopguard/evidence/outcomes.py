@@ -289,6 +289,8 @@ _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
 _ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
+_GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
+_BY_THE_RUNNER: Final = re.compile(r"\s*(?:\[.*\]|\(.*\)|<.*>)\s*")  # a line of its own
 _LIMITS: Final = {
     os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
 }
@@ -655,10 +657,25 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
     return None if found is None else (key_of(found[0].encode("latin-1")), float(found[1]))
 
 
+def _gives_a_code(text: str) -> bool:
+    """True if the first or last line is that of a runner, and gives a code other than 0."""
+    ends = (
+        text[:_SENTENCE].lstrip().partition("\n")[0],
+        text[-_SENTENCE:].rstrip().rpartition("\n")[2],
+    )
+    return any(_GIVES_A_CODE.search(line.lower()) for line in ends)
+
+
 def says_no(text: str) -> bool:
     """True if a program ended with 1 and printed nothing: a search, test or comparison said no."""
     if len(text) > _SENTENCE:
         return False
+    lines = text.strip().split("\n")
+    if _ENDS_WITH_ONE.match(lines[-1].strip("[(< ")):
+        # What stands in brackets is the runner's.
+        text = "\n".join(line for line in lines[:-1] if not _BY_THE_RUNNER.fullmatch(line))
+        if _QUIET.match(text):
+            return True
     return not any(letter.isalpha() for letter in _ENDS_WITH_ONE.sub("", text))
 
 
@@ -686,7 +703,8 @@ def _tells_failure(
         if not isinstance(outcome, str):
             return False
         outcome = "\n".join(outcome[:_HEAD].split("\n")[:_LINES]) if quotes else outcome
-        if _SAYS_FAILED.match(outcome) is not None or _TRACEBACK in outcome[-4000:]:
+        told = _SAYS_FAILED.match(outcome) is not None or _TRACEBACK in outcome[-4000:]
+        if told or (shell and not quotes and _gives_a_code(outcome)):
             return not (shell and says_no(outcome))
         return shell and (
             _BROKE_OFF.search(outcome[-_LOOK:]) is not None
