@@ -59,7 +59,7 @@ class Numbers(NamedTuple):
     around: Key
     """Key of the outcome without its digits."""
     values: tuple[float, ...]
-    """The first eight of them."""
+    """All of them, eight at most."""
 
 
 @dataclass(slots=True)
@@ -205,7 +205,7 @@ class Evidence:
     call; False also where the outcome was not captured."""
     numbers: Numbers | None = None
     """Of a call that was made before, the numbers in its outcome; None where nothing but digits is
-    said, or none."""
+    said, or none, or more than eight."""
     state: Key | None = None
     """Key of what a call leaves in the file that it writes, of another that works of what it shows,
     from 200 characters on: a page, a screen."""

@@ -20,6 +20,7 @@ from otel_loopguard.detectors.base import (
     ITEM,
     READ,
     TRANSIENT,
+    VALUES,
     WRITE,
     BaseDetector,
     BestScores,
@@ -81,9 +82,8 @@ class Stagnation(CountingDetector):
         if last is not None and last.times == 1 and evidence.item:
             # Only with the second item it is known that the first was one.
             last.count = min(last.count, weight)
-        # Where nobody knows that it only reads, another id may be that of another thing.
-        if last is not None and not (evidence.seen and (reads or not (varied and evidence.fresh))):
-            weight *= _NEARLY
+        if last is not None:
+            weight = _weight_again(evidence, weight, varied=varied)
         # Of a longer answer nobody asks for which arguments it came.
         sample = evidence.sample if evidence.outcome_size < 2 * _LINE else ""
         mark = sample, exact, equal, since
@@ -116,6 +116,17 @@ def _weight(evidence: Evidence, before: str, *, reads: bool) -> float:
     telling = size >= _LINE and not evidence.nothing and not evidence.item
     weight = 1.0 if telling else _weight_of_short(evidence, before)
     return weight if reads else weight * _UNKNOWN * says(size)
+
+
+def _weight_again(evidence: Evidence, weight: float, *, varied: bool) -> float:
+    """Weight of an answer given before; less if it differs in an id, or is only like the other."""
+    another = varied and evidence.fresh
+    if another and evidence.outcome_size < 2 * _LINE:
+        # An id or a time may be all that a line says.
+        return min(weight, VALUES)
+    # Where nobody knows that it only reads, another id may be that of another thing.
+    known = evidence.seen and (evidence.effect is READ or not another)
+    return weight if known else weight * _NEARLY
 
 
 def _weight_of_short(evidence: Evidence, before: str) -> float:

@@ -493,9 +493,10 @@ class ToolCallExtractor:
         if not found.fresh:
             said = replace_short_ids(outcome.masked, _as_number)
             rest = said.translate(None, _DIGITS)
-            amounts = islice(_AMOUNT.finditer(said), _AMOUNTS)
+            amounts = islice(_AMOUNT.finditer(said), _AMOUNTS + 1)
             numbers = tuple(float(one[0]) for one in amounts)
-            if numbers and rest.strip(_AROUND_NUMBERS):
+            # Of a table the numbers that are not looked at may be those that get on.
+            if 0 < len(numbers) <= _AMOUNTS and rest.strip(_AROUND_NUMBERS):
                 found.numbers = Numbers(key_of(rest), numbers)
         if not found.failing:
             # What was cut may differ behind the cut.

@@ -84,6 +84,9 @@ _AMID: Final = 0.8
 later."""
 _PATIENT: Final = 0.7
 """Share of a hint that is taken off for patience with another try of what came to nothing."""
+_SCHEDULED_S: Final = 600.0
+"""Seconds of rest from which on a schedule makes the next try: commands of coding agents, and so
+their sleeps, end after ten minutes at most."""
 _LEAST: Final = 0.5
 """The least that any captured answer says for a hint: five words "ok" in a row are a loop."""
 
@@ -112,6 +115,8 @@ def weigh(call: Evidence, since: Since) -> None:
     if since.thought and not told:
         haste = min(haste, 1.0 - _rested(since.sure, _SURE_S))
     patient = _PATIENT if firm and not call.pending else 1.0
+    if not told:
+        patient = max(patient, _rested(since.pause, _SCHEDULED_S))
     if call.pending and since.thought > rests_s:
         # A look that costs more than the rest before it comes too soon, at whatever pace.
         rested = _rested(pause, since.thought)
