@@ -127,11 +127,12 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     raw = [_SESSION_LINE.sub(rb"\1#", headline), _COUNTS.sub(b"#", rest)]
     if "--> " in text:
         # Of one error in many places the compiler names the place in the line below, and sums up
-        # how many errors it found: of those above, the file.
+        # how many errors it found: of those above, the file and what they are.
         where = _WHERE.match(below)
         others = (_WHERE.match(text, text.find(one) + len(one)) for one in named[:-1])
         raw += [text_bytes(where[0])] if where is not None else []
         raw += [_COUNTS.sub(b"#", text_bytes(one[0])) for one in others if one is not None]
+        raw += sorted({masked_numbers(text_bytes(one)) for one in named[:-1]})
     frames = _FRAME.findall(above)
     # A traceback names the place above its error: file and function, as each edit moves the lines.
     raw += [text_bytes(" ".join(frames[-1]))] if frames else []
