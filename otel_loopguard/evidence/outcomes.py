@@ -753,6 +753,8 @@ def _says_failed(fields: Mapping[str, object]) -> bool:
         or fields.get("ok") is False
         or fields.get("isError") is True  # of MCP's `CallToolResult`
         or bool(fields.get("error"))
+        # Of GraphQL; beside data they are about a part of it, and alone what a check reports.
+        or ("data" in fields and fields["data"] is None and bool(fields.get("errors")))
     )
 
 
