@@ -290,7 +290,9 @@ _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
 _ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
 _GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
-_BY_THE_RUNNER: Final = re.compile(r"\s*(?:\[.*\]|\(.*\)|<.*>)\s*")  # a line of its own
+# A line of its own: a remark in brackets, a label with nothing behind it.
+_BY_THE_RUNNER: Final = re.compile(r"(?:\w[\w ]{0,40}:)? ?(?:\[.*\]|\(.*\)|<.*>)?")
+_NAMES_ERROR: Final = re.compile(pattern_of("names an error"))
 _LIMITS: Final = {
     os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
 }
@@ -658,24 +660,25 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
 
 
 def _gives_a_code(text: str) -> bool:
-    """True if the first or last line is that of a runner, and gives a code other than 0."""
-    ends = (
-        text[:_SENTENCE].lstrip().partition("\n")[0],
-        text[-_SENTENCE:].rstrip().rpartition("\n")[2],
-    )
-    return any(_GIVES_A_CODE.search(line.lower()) for line in ends)
+    """True if the first or last line is that of a runner, and gives a code other than 0.
+
+    A code of 1 may be a plain no, in whatever frame: it tells where a word names an error.
+    """
+    first, _, below = text[:_LOOK].lstrip().partition("\n")
+    above, _, last = text[-_LOOK:].rstrip().rpartition("\n")
+    for line, others in ((first, below), (last, above)):
+        if _GIVES_A_CODE.search(line[-_SENTENCE:].lower()):
+            return not _ENDS_WITH_ONE.match(line.strip("[(< ")) or any(
+                _NAMES_ERROR.search(each.lower()) and not _BY_THE_RUNNER.fullmatch(each.strip())
+                for each in others.split("\n")
+            )
+    return False
 
 
 def says_no(text: str) -> bool:
     """True if a program ended with 1 and printed nothing: a search, test or comparison said no."""
     if len(text) > _SENTENCE:
         return False
-    lines = text.strip().split("\n")
-    if _ENDS_WITH_ONE.match(lines[-1].strip("[(< ")):
-        # What stands in brackets is the runner's.
-        text = "\n".join(line for line in lines[:-1] if not _BY_THE_RUNNER.fullmatch(line))
-        if _QUIET.match(text):
-            return True
     return not any(letter.isalpha() for letter in _ENDS_WITH_ONE.sub("", text))
 
 
