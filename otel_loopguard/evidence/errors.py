@@ -45,8 +45,8 @@ _COUNTS: Final = re.compile(rb"\b\d{1,20}\b")
 """Numbers that stand alone below a headline: of lines, columns and times."""
 _SESSION_LINE: Final = re.compile(rb"\A((?:\S{0,60}/)?(?:ba|da|k|z|a)?sh: line )\d{1,9}(?=: )")
 """A shell that stays open counts the lines that it was ever given."""
-_NAMES: Final = re.compile(pattern_of("names an error"))
-_GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
+NAMES_ERROR: Final = re.compile(pattern_of("names an error"))
+GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
 _ABSENT: Final = re.compile(pattern_of("absent"))
 _UNNAMED: Final = re.compile(pattern_of("no error"))
 
@@ -98,13 +98,13 @@ def _naming(text: str) -> tuple[str, ...]:
     A code that a program ended with says which error it was only where nothing else does.
     """
     low = text.lower()
-    if _NAMES.search(low) is None:
+    if NAMES_ERROR.search(low) is None:
         return ()
-    found = zip(text.split("\n"), map(_NAMES.search, low.split("\n")), strict=True)
+    found = zip(text.split("\n"), map(NAMES_ERROR.search, low.split("\n")), strict=True)
     lines = tuple(line for line, name in found if name is not None and name.start() <= _FAR)
     if "exit" not in low:
         return lines
-    return tuple(line for line in lines if not _GIVES_A_CODE.search(line.lower()[-_FAR:])) or lines
+    return tuple(line for line in lines if not GIVES_A_CODE.search(line.lower()[-_FAR:])) or lines
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:

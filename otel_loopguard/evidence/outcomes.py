@@ -12,7 +12,12 @@ from otel_loopguard._util.bounded import LONGEST, MANY
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.effects import command_of, is_compound
-from otel_loopguard.evidence.errors import error_text, is_call_error
+from otel_loopguard.evidence.errors import (
+    GIVES_A_CODE,
+    NAMES_ERROR,
+    error_text,
+    is_call_error,
+)
 from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes
 from otel_loopguard.evidence.vocabulary import LANGUAGES, WORDS, pattern_of
 
@@ -289,10 +294,8 @@ _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
 _ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
-_GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
 # A line of its own: a remark in brackets, a label with nothing behind it.
 _BY_THE_RUNNER: Final = re.compile(r"(?:\w[\w ]{0,40}:)? ?(?:\[.*\]|\(.*\)|<.*>)?")
-_NAMES_ERROR: Final = re.compile(pattern_of("names an error"))
 _LIMITS: Final = {
     os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
 }
@@ -667,9 +670,9 @@ def _gives_a_code(text: str) -> bool:
     first, _, below = text[:_LOOK].lstrip().partition("\n")
     above, _, last = text[-_LOOK:].rstrip().rpartition("\n")
     for line, others in ((first, below), (last, above)):
-        if _GIVES_A_CODE.search(line[-_SENTENCE:].lower()):
+        if GIVES_A_CODE.search(line[-_SENTENCE:].lower()):
             return not _ENDS_WITH_ONE.match(line.strip("[(< ")) or any(
-                _NAMES_ERROR.search(each.lower()) and not _BY_THE_RUNNER.fullmatch(each.strip())
+                NAMES_ERROR.search(each.lower()) and not _BY_THE_RUNNER.fullmatch(each.strip())
                 for each in others.split("\n")
             )
     return False
