@@ -295,7 +295,7 @@ _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
 _ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
 # A line of its own: a remark in brackets, a label with nothing behind it.
-_BY_THE_RUNNER: Final = re.compile(r"(?:\w[\w ]{0,40}:)? ?(?:\[.*\]|\(.*\)|<.*>)?")
+_BY_THE_RUNNER: Final = re.compile(r"\A(?:\w[\w ]{0,40}:)? ?(?:\[.*\]|\(.*\)|<.*>)?")
 _LIMITS: Final = {
     os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
 }
