@@ -110,10 +110,11 @@ class Engine(LoopGuard):
     def refusal(self, session: str, tool: str, args: object) -> Control:
         """Returns the control that refuses a call, as `control.refused`, or one that allows it.
 
-        Where another process denied a loop nothing tells which calls it has: all are refused.
+        Where another process denied a loop that no journal has shown yet, all calls are refused.
         """
         control, found = self.read(session), self.find(session)
-        if control.action is Action.DENY and control.decision is None:
+        known = found is not None and found.stops_a_loop
+        if control.action is Action.DENY and control.decision is None and not known:
             return control
         asked = (flag_refuses(found, tool, variant) for variant in spellings(args))
         return next(filter(None, asked), Control(control.session))

@@ -284,6 +284,12 @@ class SessionHandle:
         """Number of steps seen."""
         return self._session.state.progress.steps
 
+    @property
+    def stops_a_loop(self) -> bool:
+        """True if a loop that is known here is denied or worse."""
+        with self.guard._settled():
+            return self._session.state.policy.stops
+
     def report(self) -> Report:
         """Returns what the session did, and what was decided about it."""
         with self.guard._settled():

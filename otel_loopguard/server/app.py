@@ -228,9 +228,7 @@ class ControlApi:
     async def _row(self, request: Request, *call: Any) -> dict[str, Any]:
         session = request.state.session
         engine = self._engine(request)
-        control = await engine.read(session)
-        if call:
-            control = engine.guard.refusal(session, *call)
+        control = await (engine.refusal(session, *call) if call else engine.read(session))
         return control_row(session, control, engine.lateness.warning(control.session or session))
 
     async def _events(self, request: Request) -> AsyncIterator[bytes]:

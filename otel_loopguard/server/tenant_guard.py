@@ -335,6 +335,17 @@ class TenantGuard:
                 await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
         return self.guard.read(session)
 
+    async def refusal(self, session: str, tool: str, arguments: object) -> Control:
+        """Returns the control that refuses a call of a tool, or one that allows it.
+
+        Where another worker denied a loop, the journal says which calls it has.
+        """
+        control = await self.read(session)
+        if self._leases is not None and control.action is Action.DENY and control.decision is None:
+            with suppress(StoreError):
+                await self._call(self.guard.recall, session, 0)
+        return self.guard.refusal(session, tool, arguments)
+
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
         """Does what a person asks; of sessions that are not judged here the other workers do."""
         asked, faults = encoded(request), self.guard.faults

@@ -201,6 +201,21 @@ def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(guard:
         assert control(asked, "chat-2")["action"] == "abort"
 
 
+def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fleet: Fleet) -> None:
+    """It refused all calls of the session, as nothing told which ones were denied."""
+
+    def refused(**call: object) -> bool:
+        url = f"{fleet['B'].url}/v1/sessions/chat-1/control"
+        return CLIENT.post(url, json=call).json()["stops"]
+
+    send(fleet["A"], *range(4)).raise_for_status()
+    wait_for(lambda: control(fleet["B"])["action"] == "deny")
+    for _ in range(2):
+        assert refused(tool="search", arguments={"q": "x"})
+        assert not refused(tool="search", arguments={"q": "y"})
+        assert not refused(tool="write", arguments={"q": "x"})
+
+
 def test_people_reach_a_session_by_whichever_server_they_ask(guard: Settings, hop: Hop) -> None:
     """A load balancer sends them to any; what they do is one event."""
     with ExitStack() as running:
