@@ -8,6 +8,7 @@ import pytest
 from opentelemetry.trace import SpanKind
 
 from otel_loopguard import (
+    Action,
     LoopGuard,
     LoopGuardSpanProcessor,
     Settings,
@@ -131,6 +132,33 @@ def test_a_loop_whose_calls_are_never_seen_is_told(
             else:
                 tracer.start_span("search", attributes={"input": number}).end()
     assert ("gen_ai.tool.name" in caplog.text) is not seen
+
+
+ASKED: dict[str, tuple[str, str, bool]] = {
+    "by another name": ("find", '{"q": "x"}', True),
+    "about other arguments": ("search", '{"query": "y"}', True),
+    "as its span has it": ("search", '{"q": "x"}', False),
+}
+
+
+@pytest.mark.parametrize("case", ASKED)
+def test_a_loop_that_asks_about_other_calls_than_it_makes_is_told(
+    case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the denied call that it did not ask about ends the run; other calls do not matter."""
+    name, args, told = ASKED[case]
+    tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
+    with session(case), agent(tracer):
+        while control.current().action is not Action.ABORT:
+            refused = control.refused(name, args) is not None
+            assert control.refused("read") is None
+            tool_call(
+                tracer,
+                more={"error.type": "refused"} if refused else {},
+                error="refused" if refused else None,
+            )
+    settle()
+    assert (f"was asked about {name!r} and let it pass" in caplog.text) is told
 
 
 MISSPELT: list[dict[str, object]] = [

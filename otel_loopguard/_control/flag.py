@@ -168,6 +168,8 @@ class Flag:
         asked: True once its runtime asked. Then a rung counts only once it was heard.
         heard: When decisions were heard first, by id, nanoseconds since the epoch; the newest 64.
         denial: The deny that was lowered last. Its loop may still be denied.
+        let_through: The tool of the newest denied loop, and that of the first call that was asked
+            about then and may run all the same; None once a call of a loop was refused.
         limit_s: Seconds that a gate waits at most, by default.
         cleared: How often it was cleared.
         parts: Results so far, which a stop carries along; the newest 20.
@@ -201,6 +203,7 @@ class Flag:
         self.asked = False
         self.heard: Mapping[str, int] = {}
         self.denial: Control | None = None
+        self.let_through: tuple[str, str] | None = ("", "")
 
     @property
     def control(self) -> Control:

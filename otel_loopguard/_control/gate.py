@@ -464,8 +464,14 @@ def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) ->
         told(flag, control.hint, control.reason)
         return control
     denial = control if control.action is Action.DENY else flag.denial
-    if denial is None or not found.denies(tool, args, span_id=_span()):
+    if denial is None:
         return None
+    if not found.denies(tool, args, span_id=_span()):
+        denied = "" if denial.decision is None else denial.decision.tool
+        if flag.let_through is not None and flag.let_through[0] != denied:
+            flag.let_through = denied, tool
+        return None
+    flag.let_through = None
     told(flag, denial.hint, denial.reason)
     return denial
 

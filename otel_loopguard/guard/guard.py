@@ -27,7 +27,13 @@ from otel_loopguard.execution.admission import Admissions
 from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.intake import Intake
 from otel_loopguard.guard.queries import SessionQueries
-from otel_loopguard.guard.untraced import Messages, Untraced, unpriced, warn_of_misnamed
+from otel_loopguard.guard.untraced import (
+    Messages,
+    Untraced,
+    unpriced,
+    warn_of_let_through,
+    warn_of_misnamed,
+)
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.resilience import ResilienceRegistry, offer
@@ -745,6 +751,7 @@ class LoopGuard(SessionQueries):
             marks.append(
                 ("escalation", lambda made: self.escalation().decided(made.session, made.decision))
             )
+            decisions.append(("untraced", warn_of_let_through))
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
         decisions.append(("on_decision", lambda made: DECISIONS.notify(made.decision, faults)))
