@@ -52,7 +52,7 @@ def _nothing_stopped() -> Iterator[None]:
     flags.STOPPING.update(before)
 
 
-def test_a_hook_reads_nothing_and_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hook_reads_no_step_and_takes_no_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not even where another thread holds every lock of the guard."""
     scene = Scene()
     monkeypatch.setattr(Reader, "read", lambda *_: pytest.fail("was read in a hook"))
@@ -71,6 +71,22 @@ def test_a_hook_reads_nothing_and_takes_no_lock(monkeypatch: pytest.MonkeyPatch)
     holder.join(60)
     assert scene.waiting == 2
     assert scene.steps == []
+
+
+def test_what_tells_nothing_of_an_agent_does_not_wait() -> None:
+    """Until its scope shows a span of one; an instrumentation of agents is known by its name."""
+    scene, waiting = Scene(), [0]
+    provider = provider_with(scene.processor)
+    shop = provider.get_tracer("my.shop")
+    for tracer in (
+        shop, provider.get_tracer("opentelemetry.instrumentation.requests"),
+        provider.get_tracer("openinference.instrumentation.langchain"),
+    ):  # fmt: skip
+        tracer.start_span("GET", attributes={"http.request.method": "GET"}).end()
+        waiting.append(scene.waiting)
+    tool_call(shop)
+    shop.start_span("GET").end()
+    assert [*waiting, scene.waiting] == [0, 0, 0, 2, 6]
 
 
 ASKED: dict[str, Callable[[Scene], object]] = {

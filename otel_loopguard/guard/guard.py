@@ -108,7 +108,7 @@ class LoopGuard(SessionQueries):
         log: Writes its lines in the log.
         telemetry: Its metrics and log events.
         backlog: Spans of the SDK that started or ended and are not judged yet.
-        passed_over: Names of scopes whose spans are of no interest, whatever they carry.
+        ignores: Whether a span of the SDK need not be added to the backlog.
         subscribers: The callbacks for steps and decisions.
         admissions: Answers about calls before they run.
     """
@@ -145,7 +145,7 @@ class LoopGuard(SessionQueries):
         self._prepare = partial(prepare, limit=self._max_chars)
         self.backlog = Backlog(self)
         self._intake = Intake(self.reader, self._max_chars)
-        self.passed_over = self._intake.passed_over
+        self.ignores = self._intake.ignores
         # A replay has no store: its sessions are long over.
         self._writer: Writer | None = None
         if live and settings.store_url:

@@ -32,10 +32,9 @@ if TYPE_CHECKING:
 _AGENT: Final = ScopeKind.AGENT
 _MIXED: Final = ScopeKind.MIXED
 _NONE: Final = ScopeKind.NONE
+_UNKNOWN: Final = ScopeKind.UNKNOWN
 _SCOPES: Final = 1024
-"""Scopes passed over at most: a program that makes up names of scopes pays for more."""
-_OWN: Final = "otel_loopguard"
-"""The scope of decision spans, which are no steps."""
+"""Scopes that are remembered: in one whose name is made up later every span is looked at."""
 
 
 class Guard(Protocol):
@@ -90,22 +89,38 @@ class _Shown(NamedTuple):
 
 
 class Intake:
-    """Picks the spans that may be of interest. The backlog's lock is held.
-
-    Attributes:
-        passed_over: Names of scopes whose spans are of no interest, whatever they carry.
-    """
+    """Picks the spans that may be of interest."""
 
     def __init__(self, reader: Reader, max_chars: int) -> None:
         self._reader, self._max_chars = reader, max_chars
         self._scopes, self._marks = reader.scopes, reader.marks
-        self.passed_over: set[str] = {_OWN}
+        # Unknown scopes of which a span was to be read: what it tells is known only then.
+        self._marked: set[str] = set()
+
+    def ignores(self, span: ReadableSpan) -> bool:
+        """True if a span that starts or ends need not be read; called by the hooks.
+
+        Where most spans of a process are none of agents', keeping them costs more than this look.
+        """
+        scope = span.instrumentation_scope
+        name = "" if scope is None else scope.name
+        interest = self._scopes.get(name) or self._reader.interest(name)
+        if interest is _NONE:
+            return True
+        if interest is not _UNKNOWN or name in self._marked:
+            return False
+        if self._marks.isdisjoint(attributes_of(span)):
+            return True
+        if len(self._marked) < _SCOPES:
+            self._marked.add(name)
+        return False
 
     def judge(self, guard: Guard, events: deque[Event]) -> None:
         """Takes starts and ends off, in order, and shows the guard those that may be of interest.
 
-        All are read before the first is judged: code that runs many times in a row is in the
-        processor's cache by then. What comes after a decision is left, until it was heard.
+        The backlog's lock is held. All are read before the first is judged: code that runs many
+        times in a row is in the processor's cache by then. What comes after a decision is left,
+        until it was heard.
         """
         began = time.perf_counter_ns()
         read = [self._read(guard, event) for event in events]
@@ -131,10 +146,6 @@ class Intake:
             scope = span.instrumentation_scope
             name = "" if scope is None else scope.name
             interest = self._scopes.get(name) or self._reader.interest(name)
-            if interest is _NONE:
-                if len(self.passed_over) < _SCOPES:
-                    self.passed_over.add(name)
-                return None
             attributes = attributes_of(span)
             if interest is not _AGENT and self._marks.isdisjoint(attributes):
                 return _Shown(event, name, attributes, bare=True) if interest is _MIXED else None

@@ -80,7 +80,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         self.faults = self.guard.faults
         self._backlog = self.guard.backlog
         self._append, self._events = self._backlog.append, self._backlog.events
-        self._passed_over = self.guard.passed_over
+        self._ignores = self.guard.ignores
         self._timer = WatchdogThread(self.guard)
         self._at_end = self.guard.settings.judging == "at_end"
         self._on = self.guard.settings.enabled
@@ -91,14 +91,9 @@ class LoopGuardSpanProcessor(SpanProcessor):
             self.guard.attach()
 
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Notes a span that starts. Nothing is read, and no lock is taken."""
+        """Notes a span that starts, if it may be of interest. Takes no lock of ours."""
         try:
-            scope = span.instrumentation_scope
-            if (
-                (scope is not None and scope.name in self._passed_over)
-                or not self._on
-                or clock.state.off
-            ):
+            if not self._on or self._ignores(span) or clock.state.off:
                 return
             context = get_current() if parent_context is None else parent_context
             self._append((span, context, current_call(), now(), False))
@@ -116,14 +111,9 @@ class LoopGuardSpanProcessor(SpanProcessor):
             self.faults.caught("on_start", fault)
 
     def on_end(self, span: ReadableSpan) -> None:
-        """Notes a span that ended. Nothing is read, and no lock is taken."""
+        """Notes a span that ended, if it may be of interest. Takes no lock of ours."""
         try:
-            scope = span.instrumentation_scope
-            if (
-                (scope is not None and scope.name in self._passed_over)
-                or not self._on
-                or clock.state.off
-            ):
+            if not self._on or self._ignores(span) or clock.state.off:
                 return
             self._append((span, named_session(), None, now(), True))
             if clock.state.testing:
