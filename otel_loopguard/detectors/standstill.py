@@ -473,12 +473,14 @@ class SameVerdict(CountingDetector):
     answers that turn down what was tried. Changes in between do not matter.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. A test that fails between edits is asked for another way at most, and not where something
-    else in it is new.
+    else in it is new. What shares no argument is only hinted at, and an answer that turns nothing
+    down takes three tenths.
     Cannot see: verdicts in words that nobody knows.
     """
 
     name = "same_verdict"
     signs = ("failure", "rejects")
+    lasting = True
     # After 200 calls such a line is forgotten: longer work has been about other things.
     counting: ClassVar = {"fade": ACROSS, "earlier": 1.0, "window": 200}
     __slots__ = ("_scores", "_steered")
@@ -490,7 +492,7 @@ class SameVerdict(CountingDetector):
 
     def observe(self, evidence: Evidence) -> Detection | None:
         verdict, line = evidence.outcome, evidence.failure
-        if evidence.waits or evidence.error_class is TRANSIENT:
+        if evidence.waits or evidence.error_class is TRANSIENT or self._took(evidence):
             return None
         measured = self._scores.add(evidence)
         better = measured is not None and measured[1]
@@ -536,11 +538,22 @@ class SameVerdict(CountingDetector):
                 own=Action.STEER if steers else None, **said,
             )  # fmt: skip
         tries = evidence.needs(_TRIES) - needed
-        identity = 0.0 if changed or evidence.call is None else 1.0 / max(tries, 1.0)
+        # A verdict about one thing after another turns down no try.
+        others = evidence.call is None or (evidence.item and not evidence.runs_code)
+        identity = 0.0 if changed or others else 1.0 / max(tries, 1.0)
         return self.found(
             "same_verdict", counted.count, threshold, key, evidence, times=counted.times,
             max_action=Action.ABORT, weight=identity * evidence.stop_weight, **said,
         )  # fmt: skip
+
+    def _took(self, evidence: Evidence) -> bool:
+        """True if a call turned nothing down; a tool that takes some things is no wall."""
+        if evidence.failing or evidence.rejects:
+            return False
+        if evidence.fresh and not evidence.runs_code and self._counts.repeated:
+            tool = evidence.tool
+            self._counts.scale(lambda key, _: _OTHER if key[1] == tool else 1.0)
+        return True
 
 
 @dataclass(slots=True)

@@ -306,9 +306,14 @@ def is_another(last: str, sample: str, *, texts: bool = False) -> bool:
         if not (texts or numbered) and _is_search(name):
             return False
     return bool(differing) and (
-        len(differing) == len(_pairs(sample))
+        shares_nothing(last, sample)
         or not any(_NONCE.search(was) or _NONCE.search(value) for _, was, value in differing)
     )
+
+
+def shares_nothing(last: str, sample: str) -> bool:
+    """True if a call has the arguments of its tool's last call, each with another value."""
+    return 0 < len(_differing(last, sample)) == len(_pairs(sample))
 
 
 def may_be_another(sample: str, *, texts: bool = False) -> bool:

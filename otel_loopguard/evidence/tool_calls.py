@@ -178,14 +178,16 @@ def _is_item(found: Evidence, call: Call, name: ToolName, last: str, said: str) 
     """True if it asks for another item, where that matters; otherwise only if numbers tell it."""
     missing = found.nothing or found.error
     short = missing or found.outcome_size < _BRIEF
+    if found.rejects and not (missing or found.runs_code):
+        # What is tried is tried on something, which the calls have in common.
+        return found.outcome_size < _NOTE and calls.shares_nothing(last, call.sample)
     if short and not missing and found.runs_code:
         # The same query or command about other names, and one number all that it is answered by.
         return calls.is_of_others(last, call.sample)
     if not short:
-        if found.outcome_size >= _NOTE or found.novelty is None or found.novelty > _NOTHING_NEW:
-            return False
+        known = found.novelty is not None and found.novelty <= _NOTHING_NEW
         # That something fails, or will pass, is no answer about an item.
-        if text_class(said) is not ErrorClass.UNKNOWN:
+        if found.outcome_size >= _NOTE or not known or text_class(said) is not ErrorClass.UNKNOWN:
             return False
         if found.runs_code and found.effect is _READ:
             return calls.is_of_others(last, call.sample)
