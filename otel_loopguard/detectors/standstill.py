@@ -469,8 +469,9 @@ _TRIES: Final = 20
 class SameVerdict(CountingDetector):
     """Does it fail in the same words, whatever is tried or changed?
 
-    Counts: failures of one tool with the same line, numbers included, and the same below it; equal
-    answers that turn down what was tried. Changes in between do not matter.
+    Counts: failures of one tool with the same line, numbers included, the same below it and the
+    same errors above it; equal answers that turn down what was tried. Changes in between do not
+    matter.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. A test that fails between edits is asked for another way at most, and not where something
     else in it is new.
