@@ -47,6 +47,7 @@ _NEARLY: Final = 0.5
 """Weight of a page that is nearly the previous one, or the same in another order: the fourth pod of
 a service looks like the others."""
 _ITEM: Final = re.compile(r"\"[^\"\s]{1,64}\"|'[^'\n]{1,64}'|\d+")
+_WORDS: Final = re.compile(r"[^\W\d]+")
 
 
 class Stagnation(CountingDetector):
@@ -135,7 +136,7 @@ def _weight_of_short(evidence: Evidence, before: str) -> float:
     weight = min(max(size / _LINE, _WORD), 1.0)
     if weight < 1.0 and before and before != evidence.sample:
         was, now = (_ITEM.sub("#", one) for one in (before, evidence.sample))
-        if was == now:
+        if was == now and not _is_shuffled(before, evidence.sample):
             return 0.0
     item = evidence.item and evidence.place is None
     # Of items that are not there another detector tells.
@@ -143,6 +144,17 @@ def _weight_of_short(evidence: Evidence, before: str) -> float:
         return 0.0
     well = not (evidence.failing or evidence.rejects)
     return min(weight, ITEM) if item and well else weight
+
+
+def _is_shuffled(before: str, sample: str) -> bool:
+    """True if words of a value are asked for again, in another place of it: no other item."""
+    values = zip(_ITEM.findall(before), _ITEM.findall(sample), strict=False)
+    pairs = ((_WORDS.findall(was), _WORDS.findall(now)) for was, now in values)
+    return any(
+        word in was and was[place : place + 1] != [word]
+        for was, now in pairs
+        for place, word in enumerate(now)
+    )
 
 
 _STAYS: Final = 8
@@ -469,12 +481,12 @@ _TRIES: Final = 20
 class SameVerdict(CountingDetector):
     """Does it fail in the same words, whatever is tried or changed?
 
-    Counts: failures of one tool with the same line, numbers included, and the same below it; equal
-    answers that turn down what was tried. Changes in between do not matter.
+    Counts: failures of one tool with the same line, numbers included, the same text below it and
+    the same errors above it; equal answers that turn down what was tried. Changes in between do not
+    matter.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. A test that fails between edits is asked for another way at most, and not where something
-    else in it is new. What shares no argument is only hinted at, and an answer that turns nothing
-    down takes three tenths.
+    else in it is new. Verdicts about one thing after another are only hinted at.
     Cannot see: verdicts in words that nobody knows.
     """
 

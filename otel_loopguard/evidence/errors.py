@@ -40,7 +40,8 @@ _QUOTED: Final = re.compile(
     rb"'[^'\n]{1,200}'|\"[^\"\n]{1,200}\"|`[^`\n]{1,200}`|[\w/-]{0,100}[./][\w./-]{2,100}"
 )
 _WHERE: Final = re.compile(r"\s{1,20}--> \S{1,200}:\d{1,7}")
-_FRAME: Final = re.compile(r"  File (\"[^\"\n]{1,300}\"), line \d{1,7}, in (\S{1,100})")
+_PLACE: Final = re.compile(r"[a-zA-Z][:(]\d|\bline \d")
+"""A line that gives a place in a file."""
 _COUNTS: Final = re.compile(rb"\b\d{1,20}\b")
 """Numbers that stand alone below a headline: of lines, columns and times."""
 _SESSION_LINE: Final = re.compile(rb"\A((?:\S{0,60}/)?(?:ba|da|k|z|a)?sh: line )\d{1,9}(?=: )")
@@ -108,7 +109,7 @@ def _naming(text: str) -> tuple[str, ...]:
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:
-    """Key of the line that names the error, and of the text below it.
+    """Key of the line that names the error, of the text below it and of other errors above it.
 
     Volatile values in the line are masked and its numbers are kept, except in the line of a shell
     session. Below a headline with details, separate numbers are masked too: they count lines and
@@ -125,17 +126,12 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     below = below if said else ""
     headline, rest = (replace_short_ids(masked_outcome(one)) for one in (line, text_bytes(below)))
     raw = [_SESSION_LINE.sub(rb"\1#", headline), _COUNTS.sub(b"#", rest)]
-    if "--> " in text:
-        # Of one error in many places the compiler names the place in the line below, and sums up
-        # how many errors it found: of those above, the file and what they are.
-        where = _WHERE.match(below)
-        others = (_WHERE.match(text, text.find(one) + len(one)) for one in named[:-1])
-        raw += [text_bytes(where[0])] if where is not None else []
-        raw += [_COUNTS.sub(b"#", text_bytes(one[0])) for one in others if one is not None]
-        raw += sorted({masked_numbers(text_bytes(one)) for one in named[:-1]})
-    frames = _FRAME.findall(above)
-    # A traceback names the place above its error: file and function, as each edit moves the lines.
-    raw += [text_bytes(" ".join(frames[-1]))] if frames else []
+    # Of one error in many places a compiler names the place in the line below.
+    where = _WHERE.match(below)
+    raw += [text_bytes(where[0])] if where is not None else []
+    # A build sums up in its last line what stands above it, and each edit moves the lines.
+    told = "\n".join((*filter(_PLACE.search, above.split("\n")), *named[-2:-1]))
+    raw += sorted({*masked_numbers(text_bytes(told)).split(b"\n")})
     return key_of(b"\n".join(raw))
 
 
