@@ -54,7 +54,7 @@ class RecordingError(LoopGuardError):
 
 
 class LoopGuardLimit(LoopGuardError, TimeoutError):  # noqa: N818  # it says what was passed
-    """What ran inside of `control.limit()` passed its limit, and was cancelled.
+    """Code inside `control.limit()` passed its limit and was cancelled.
 
     Attributes:
         limit_s: The limit, in seconds.
@@ -88,7 +88,7 @@ class CheckpointError(LoopGuardError):
 
 
 class UnverifiedWriteError(LoopGuardError):
-    """What was said to be stored is not there."""
+    """A write that was confirmed is not there."""
 
 
 class EscalationError(LoopGuardError, ValueError):
@@ -146,13 +146,13 @@ class LoopGuardStop(LoopGuardError):  # noqa: N818  # it says what to do, not wh
 
     @property
     def outcome(self) -> Outcome:
-        """How the run ended: `loop`, `stalled`, `failing`, `budget`, `aborted_by_person`, …"""
+        """The end of the run: `loop`, `stalled`, `failing`, `budget`, `aborted_by_person`, …"""
         from otel_loopguard.core.decision import outcome_of  # noqa: PLC0415  # of an error alone
 
         return outcome_of(self.decision, self.by)
 
     def as_dict(self) -> dict[str, str | None]:
-        """How the run ended as JSON values; what is unknown is None. No content, and no parts."""
+        """The end of the run as JSON values; unknown is None. No content, and no parts."""
         decision = self.decision
         return {
             "outcome": self.outcome.value,

@@ -31,7 +31,7 @@ _CONFIG: Final = "langchain_core.runnables.config"
 _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
 _ADAPTER: Final = "otel_loopguard.integrations.langchain"
 _KEYS: Final = ("session_id", "conversation_id", "thread_id")
-"""Where the instrumentations of LangChain look for a session, first found wins."""
+"""Keys under which the instrumentations of LangChain look for a session, first found wins."""
 _faults: Final = InternalErrors()
 
 
@@ -58,7 +58,7 @@ def set_current_call(call: CurrentCall | None) -> CurrentCall | None:
 
 
 def places_around() -> Iterator[str | int]:
-    """Where a run of LangChain or LangGraph is, if this is inside of one."""
+    """The places of a run of LangChain or LangGraph, if this is inside of one."""
     # Looked up, and never imported: whoever uses one has imported it.
     module = sys.modules.get(_CONFIG)
     variable = None if module is None else getattr(module, "var_child_runnable_config", None)
@@ -128,7 +128,7 @@ class SessionHandle(Protocol):
 
 
 class Guard(Protocol):
-    """What applications ask a guard; see there."""
+    """The questions of applications to a guard; see there."""
 
     @property
     def settings(self) -> Settings: ...
@@ -318,7 +318,7 @@ def named_session(context: otel_context.Context | None = None) -> str | None:
 
 
 def current_places() -> Iterator[str | int]:
-    """Where the current context is: the key of a session, or the id of a trace."""
+    """The places of the current context: the key of a session, or the id of a trace."""
     key = named_session()
     if key is not None:
         yield key

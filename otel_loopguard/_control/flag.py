@@ -110,7 +110,7 @@ Source = Literal["here", "journal", "notice"]
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the runtime of a session should do, at this moment.
+    """The instruction to the runtime of a session, at this moment.
 
     Attributes:
         session: Key of the session; None where no session is known.
@@ -142,7 +142,7 @@ class Control:
         return self.decision.id if self.decision else self.remote_decision_id
 
     def __str__(self) -> str:
-        """What to tell the model; the action where there is nothing to tell."""
+        """The hint for the model; the action where there is none."""
         return self.hint or self.reason or self.action.value
 
 
@@ -565,7 +565,7 @@ def running_trio() -> Any:
 
 
 def _bell() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]:
-    """What wakes this task, from any thread, and what it waits for, so many seconds at most."""
+    """A function that wakes this task from any thread, and one that waits for it, some seconds."""
     trio = running_trio()
     if trio is not None:
         event = trio.Event()

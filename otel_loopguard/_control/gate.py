@@ -1,4 +1,4 @@
-"""What an agent's own loop asks, what people do to a session, and which calls are refused.
+"""Questions of an agent's own loop, actions of people on a session, and refusals of calls.
 
 What a session is told in place of a result is the guard's own words, which are no evidence. An
 adapter leaves a refused call as a span with `error.type` = `loopguard_deny`. Where a framework, or

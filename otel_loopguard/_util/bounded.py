@@ -1,4 +1,4 @@
-"""What is bounded: collections, and the JSON in texts that others wrote.
+"""Bounds: of collections, and of the JSON in texts that others wrote.
 
 A parser's cost follows the number of values, not of characters: a page of a megabyte inside of one
 string takes 0.3 ms, a megabyte of `[],[],[]` takes 50 ms, and both look alike from outside. It
@@ -228,7 +228,7 @@ def _has_few(text: str) -> bool:
 
 
 DEPTH: Final = 1_024
-"""How deep objects and lists may be nested, as orjson has it; three are one level of an OTLP
+"""Levels that objects and lists may be nested, as orjson has it; three are one level of an OTLP
 value."""
 
 MAX_RECORDED_VALUES: Final = 4_000_000

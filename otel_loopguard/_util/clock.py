@@ -125,7 +125,7 @@ def now() -> int:
 
 
 def was_set_back(last: int, moment: int) -> bool:
-    """Whether a clock was set back between two times: the last is in the future, and this is not.
+    """True if a clock was set back between two times: the last is in the future, and this is not.
 
     Where both are, they are of a host whose clock is ahead.
     """

@@ -37,7 +37,7 @@ Rows = Iterable[tuple[str, Mapping[str, object]]]
 
 @dataclass(slots=True)
 class Spent:
-    """What a session used, up to now. None is unknown."""
+    """The usage of a session so far. None is unknown."""
 
     steps: int = 0
     calls: int = 0
@@ -98,7 +98,7 @@ def replay_session(  # noqa: PLR0913
     broken: Counter[str] | None = None,
     like: Engine | None = None,
 ) -> list[BacktestResult]:
-    """What the guard decides about the rows of one session, on their own clock.
+    """The guard's decisions about the rows of one session, on their own clock.
 
     The result depends on the rows, their order and the settings alone, and is what the guard of a
     process decides that sees this session. Spans of one trace may be of several sessions, so there

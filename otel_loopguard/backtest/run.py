@@ -276,7 +276,7 @@ def settings_hash(settings: Settings) -> str:
 
 
 def _plain(value: object) -> object:
-    """What JSON has no form for, equal in every process; a secret decides nothing."""
+    """A form for values that JSON lacks, equal in every process; a secret decides nothing."""
     if isinstance(value, (set, frozenset)):
         return sorted(map(str, cast("frozenset[object]", value)))
     if isinstance(value, Mapping):

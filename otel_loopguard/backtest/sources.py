@@ -76,7 +76,7 @@ class Table:
     where: str = ""
 
     def size(self) -> tuple[int, str]:
-        """How many rows meet the condition, and the newest time in them.
+        """Number of rows that meet the condition, and the newest time in them.
 
         Raises:
             RecordingError: The table cannot be read, or holds no spans.

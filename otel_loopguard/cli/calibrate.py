@@ -156,7 +156,7 @@ def _toml(changed: Mapping[str, int]) -> str:
 
 
 def allowed(runs: int, rate: float) -> int:
-    """How many of the calibration runs a stop line may stop.
+    """Number of the calibration runs that a stop line may stop.
 
     Split-conformal: with the line at the ceil((n + 1)(1 - rate)) / n quantile of the runs' scores
     (the confirmations that a run reached), a further run of the same kind is stopped with
@@ -185,7 +185,7 @@ _Place = tuple[int, str]
 def _search(
     recordings: Sequence[Recording], settings: Settings, noticed: set[_Place], limit: int
 ) -> dict[int, int]:
-    """How many runs are stopped at each line tried: doubling up, then halving down.
+    """Number of runs that are stopped at each line tried: doubling up, then halving down.
 
     What one line does not stop, no higher one does, so that only the runs stopped at a lower line
     are looked at again.

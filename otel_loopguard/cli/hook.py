@@ -143,7 +143,7 @@ def _row(state: State) -> dict[str, object]:
 
 
 def lacking(state: State) -> str:
-    """What keeps hooks that are installed from judging anything; empty if nothing does."""
+    """The reason why installed hooks judge nothing; empty if they do."""
     if state.problem:
         return state.problem
     if not state.program_found:

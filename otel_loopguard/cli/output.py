@@ -1,4 +1,4 @@
-"""What commands read and write: recordings in; JSON lines, tables and cells out."""
+"""Input and output of commands: recordings in; JSON lines, tables and cells out."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def sentence(text: str) -> None:
 
 
 def console() -> Console:
-    """Where tables and trees go: standard output, without wrapping if that is no terminal."""
+    """The console of tables and trees: standard output, not wrapped where that is no terminal."""
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
 
 

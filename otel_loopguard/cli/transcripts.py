@@ -230,7 +230,7 @@ def _together(moments: Sequence[Moment]) -> Moment | None:
 
 
 def _turns(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """Where each turn begins, and where the next one does."""
+    """The begin of each turn, and of the next one."""
     begins = [
         index
         for index, step in enumerate(steps)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class Choice(str, Enum):
-    """How to execute a call or a batch."""
+    """A way to execute a call or a batch."""
 
     EXECUTE_SYNC = "execute_sync"
     PROMPT_USER = "prompt_user"
@@ -66,11 +66,11 @@ class ResourcePressure:
 
 
 UNKNOWN_PRESSURE = ResourcePressure()
-"""Where nothing was measured yet."""
+"""The pressure before anything was measured."""
 
 
 class Vote(NamedTuple):
-    """What one rule is for.
+    """The vote of one rule.
 
     Attributes:
         rule: Short code of the rule (`time`, `tasks`, `complexity`, …).
@@ -86,7 +86,7 @@ class Vote(NamedTuple):
 
 
 class Objection(NamedTuple):
-    """What refuses a call, past all votes: an open breaker, a check that would fail.
+    """A refusal of a call, past all votes: an open breaker, a check that would fail.
 
     Attributes:
         reason: Short code (`breaker_open`, `check_failed`).
@@ -139,7 +139,7 @@ class Factors(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Admission:
-    """What was decided about a call, or a batch of calls, before it runs.
+    """The decision about a call, or a batch of calls, before it runs.
 
     Attributes:
         id: Unique id, 16 hex digits: for `sessions.feedback`.
@@ -187,7 +187,7 @@ class Admission:
 
 @dataclass(frozen=True, slots=True)
 class Acceptance:
-    """How the answers about calls were taken.
+    """Counts of how the answers about calls were taken.
 
     Attributes:
         choices: Admissions by choice.
@@ -218,7 +218,7 @@ class Acceptance:
 
 @dataclass(frozen=True, slots=True)
 class ResourceUse:
-    """How much of one resource was used, over the samples that are kept.
+    """The use of one resource, over the samples that are kept.
 
     Attributes:
         mean: Mean of the samples that have it, in the unit of `Reading`.

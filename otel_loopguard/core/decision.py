@@ -8,7 +8,7 @@ from enum import Enum
 from typing import Final, Literal, NamedTuple
 
 Risk = Literal["low", "medium", "high"]
-"""What a fix may break: `low` only looks or waits, `medium` can be taken back, `high` cannot."""
+"""The risk of a fix: `low` only looks or waits, `medium` can be taken back, `high` cannot."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class ErrorClass(str, Enum):
-    """Whether an error may pass by itself."""
+    """The kind of an error: it may pass by itself, will not, or that is not known."""
 
     TRANSIENT = "transient"
     DETERMINISTIC = "deterministic"
@@ -413,7 +413,7 @@ class ModelText:
     structured: bool
     """True if it is data rather than prose: JSON, a table, a block of code."""
     alike: float
-    """How much of its sample stood in the speaker's text before, 0 to 1; 0 for the first, and where
+    """Share of its sample that stood in the speaker's text before, 0 to 1; 0 for the first, and if
     something came of what was done in between, unless both are equal."""
     renumbered: bool
     """True if it is like the speaker's text before, and nothing but numbers differs."""
@@ -428,7 +428,7 @@ class ModelText:
     tail: Tail | None
     """Its end, if that repeats itself."""
     acts: int
-    """How often the session had done something, or may have: tool calls, hand-offs, model calls
+    """Times that the session had done something, or may have: tool calls, hand-offs, model calls
     without a text."""
     calls: int
     """Tool calls of the session by then."""
@@ -492,7 +492,7 @@ def _says(name: str, text: str) -> bool:
 
 
 def text_class(text: str) -> ErrorClass:
-    """Whether trying again can help, by what an error says; UNKNOWN if it cannot be told.
+    """The class of an error by its text: whether trying again can help.
 
     Rules: 429, 5xx, time-outs and connections are transient; validation, not found, permission
     and unknown tools are deterministic (notes on identity, DESIGN.md).
@@ -523,7 +523,7 @@ def text_signature(text: str) -> str | None:
 
 
 def exception_class(error: BaseException) -> ErrorClass:
-    """Whether trying again can help, by an exception; UNKNOWN if it cannot be told.
+    """The class of an exception: whether trying again can help.
 
     Looked at, in this order: its HTTP status (`status_code`, `status`, `code`, or that of its
     `response`), the names of its class and of those above it, its text.

@@ -1,4 +1,4 @@
-"""How far a session has come: its totals, phases, usage and milestones."""
+"""The progress of a session: its totals, phases, usage and milestones."""
 
 from __future__ import annotations
 
@@ -380,7 +380,7 @@ class AgentUsage:
 
 
 class Remaining(NamedTuple):
-    """What is left of the limits of a session that were set; None where there is none.
+    """The rest of each limit of a session; None where none was set.
 
     Of several limits of one thing, such as tool calls of the session and of the task at hand, it
     is the one with the least left.

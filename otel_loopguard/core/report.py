@@ -1,4 +1,4 @@
-"""What people are told of a session: its report, and an escalation with the possible answers."""
+"""Reports of sessions, and escalations to people with the possible answers."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ Happening = Literal["retries", "degraded", "compactions", "missing_dependencies"
 
 @dataclass(frozen=True, slots=True)
 class RunMetrics:
-    """How a session ran, as whoever orchestrates it asks. It has no content of calls.
+    """The course of a session, for its orchestrator. It has no content of calls.
 
     Attributes:
         phases: Stretches of work of one agent, one after the other: name of the agent and seconds.
@@ -89,7 +89,7 @@ class RunMetrics:
 
 @dataclass(frozen=True, slots=True)
 class ToolReport:
-    """How one tool was used.
+    """The use of one tool.
 
     Attributes:
         name: Its name.

@@ -9,7 +9,7 @@ from otel_loopguard.semconv import ERROR_DENY
 
 
 class Kind(str, Enum):
-    """What a step is.
+    """The kind of a step.
 
     `MCP_CLIENT` and `MCP_SERVER` are protocol exchanges other than tool calls (listing, discovery);
     an MCP `tools/call` is a `TOOL` step.
@@ -113,7 +113,7 @@ class Step:
 
     @property
     def lacks(self) -> tuple[str, ...]:
-        """What a complete tool call would have and this step has not, of `args` and `outcome`.
+        """Fields of a complete tool call that this step lacks, of `args` and `outcome`.
 
         A failed call has an outcome if it has an error text.
         """

@@ -249,7 +249,7 @@ _CYCLES: Final = 20
 
 
 def validate(tasks: Iterable[Task]) -> list[Problem]:
-    """What is wrong with the ids and dependencies of a plan, in time linear in its size.
+    """The faults in the ids and dependencies of a plan, in time linear in its size.
 
     Of circles of tasks that depend on each other up to 20 are spelled out, none of which share a
     task. Of tasks with the same id the first counts.

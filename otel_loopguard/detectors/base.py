@@ -1,4 +1,4 @@
-"""What the shipped detectors have in common: their base class, and how they count."""
+"""The base class of the shipped detectors, and their way of counting."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def trusted_folder() -> Path:
 
 
 def path_of(setting: str, number: int) -> Path:
-    """Where a process puts its socket."""
+    """The path of a process's socket."""
     user()
     if setting != AUTO:
         path = Path(setting)

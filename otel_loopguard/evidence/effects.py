@@ -43,7 +43,7 @@ _FILES: Final = frozenset(FILE_ARGUMENTS)
 _PATH: Final = 300
 """Characters of a path: longer ones are content."""
 _WRITTEN_TO: Final = re.compile(r"(?:^|\s)>{1,2}[ \t]{0,4}['\"]?([\w./~+-]{1,300})")
-"""Where a shell writes to; for the report only, it judges nothing."""
+"""The file that a shell writes to; for the report only, it judges nothing."""
 _SLEEPS: Final = re.compile(pattern_of("sleeps"))
 _ARGV: Final = 100
 """Words of a command that are looked at: more are the names of files."""

@@ -364,7 +364,7 @@ class Outcome(NamedTuple):
     """The bytes as they are, bounded."""
     masked: bytes
     tells: bool
-    """Whether it may say more than its content: that it waits, failed, found nothing, measured.
+    """True if it may say more than its content: that it waits, failed, found nothing, measured.
     Nothing has to be looked for in one that does not."""
     low: str
     """The head in lower case, a character for each byte; empty of a long one that tells nothing."""
@@ -481,7 +481,7 @@ def _unescaped(raw: bytes) -> bytes:
 
 
 def _within(said: object, *, failed: bool = False) -> object:
-    """What frames are put around, parsed; of anything else itself.
+    """The content of an answer without the frames around it, parsed.
 
     A frame is a list or an object of one entry, but for what says only how the call went, or what
     MCP answers and its parts: what a server or a shell puts around each of its answers makes none

@@ -97,7 +97,7 @@ def admit_batch(
 
 
 def preferences(user: str = "") -> Preferences | None:
-    """What a user prefers about the execution of calls; None where there is no guard.
+    """The preferences of a user for the execution of calls; None where there is no guard.
 
     Args:
         user: Id of the user; empty for everybody who has none.

@@ -28,7 +28,7 @@ _LONGEST_S: Final = 5.0
 _SHORTEST_S: Final = 0.01
 """Shortest sleep: at most a hundred ticks a second, however close deadlines are."""
 TOGETHER_S: Final = 0.02
-"""How long spans wait for others to be judged with: what is done for many in a row costs half. A
+"""Seconds that spans wait for others to be judged with: done for many in a row, it costs half. A
 call that hangs is noticed as much later at most, and a crash loses as much at most. A model call
 takes longer, so that an agent that asks after it finds nothing left to do."""
 _SLICE: Final = 32

@@ -1,4 +1,4 @@
-"""What no span says: tool calls, read from messages of models, and the cost of a model call.
+"""Facts that no span states: tool calls, read from messages of models, and costs of model calls.
 
 The guard warns where they stay invisible.
 """

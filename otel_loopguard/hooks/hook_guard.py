@@ -45,7 +45,7 @@ _WAYS_OUT: Final = {
     "allow": "If this is a false alarm, a person can allow it with: {}",
     "resume": "A person can resume it with: {}",
 }
-"""How to mention the command that ends a stop, by the policy or by a person."""
+"""Mentions of the command that ends a stop, by the policy or by a person."""
 
 
 class HookGuard:

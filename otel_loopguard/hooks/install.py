@@ -42,7 +42,7 @@ def command_of(program: str, agent: str, mode: str) -> dict[str, str]:
 
 
 class HookFile:
-    """Where one agent looks for hooks, and how it writes them, as `install.txt` has it.
+    """The places and the layout of one agent's hooks, as `install.txt` has them.
 
     Attributes:
         project: File of a project's hooks, below its folder.
@@ -90,7 +90,7 @@ _CONST: Final = re.compile(r'^const (PROGRAM|MODE) = (".*")$', re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What was done to one file.
+    """A change of one file.
 
     Attributes:
         file: The file.
@@ -106,7 +106,7 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """How the hooks of one agent are installed in one place.
+    """The state of one agent's hooks in one place.
 
     Attributes:
         agent: Name of the agent.

@@ -180,7 +180,7 @@ class Answer(NamedTuple):
 
 
 class Limit(NamedTuple):
-    """How much of a framework's own limit a run has used."""
+    """The part of a framework's own limit that a run has used."""
 
     name: str  # as the framework calls it
     used: int  # the unit that begins is one of them
@@ -188,7 +188,7 @@ class Limit(NamedTuple):
 
 
 class Options(TypedDict, total=False):
-    """What every adapter takes.
+    """The options of every adapter.
 
     Attributes:
         spans: Whether the adapter writes spans of tool calls; by default where nothing else does.
@@ -233,7 +233,7 @@ def check_options(options: Mapping[str, object]) -> None:
 
 
 class Adapter:
-    """What the adapter of one framework asks the guard, and the spans that it writes itself.
+    """The questions that the adapter of one framework asks, and the spans that it writes itself.
 
     Args:
         framework: Name of the adapter's module.

@@ -1,4 +1,4 @@
-"""What some adapters need besides: runs, functions of tools, and a history without its repeats.
+"""Parts that some adapters share: runs, functions of tools, and a history without its repeats.
 
 A model that reads the same call and answer again and again goes on with it. A round is one message
 of the model with its calls, and their answers; it is left out as a whole, so that every call keeps

@@ -272,7 +272,7 @@ class _Workbench(_Around):
         return call, _tools.ToolResult(name=name, result=content, is_error=True)
 
     def _wrong(self, call: ToolCall) -> str | None:
-        """What is wrong with the arguments of a call, which the tool does not run for then."""
+        """The fault in the arguments of a call, for which the tool does not run; None for none."""
         try:
             if call.tool in self._models:
                 self._models[call.tool].model_validate(call.args)

@@ -55,7 +55,7 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         self._stops: BoundedDict[str, LoopGuardStop] = BoundedDict(_STOPS)
 
     def stopped(self, session_id: str) -> LoopGuardStop | None:
-        """What ended the newest run of a session; None if it was not stopped.
+        """The exception that ended the newest run of a session; None if it was not stopped.
 
         Args:
             session_id: Id of ADK's session; the newest 1000 stops are kept.

@@ -48,7 +48,7 @@ _OPENINFERENCE: Final = "openinference.instrumentation.langchain"
 _RUNS: Final = 1024
 """Runs that are under way or have just ended; a process has fewer at a time."""
 _RUNTIME: Final = "__pregel_runtime"
-"""Where LangGraph keeps its runtime in `configurable`, for tools outside of an agent."""
+"""Key of LangGraph's runtime in `configurable`, for tools outside of an agent."""
 
 
 class _Run:
@@ -239,7 +239,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         )
 
     def _at(self, runtime: Any) -> _Place:
-        """Where the run is; it is interrupted here if it is paused and to be interrupted."""
+        """The place of the run; it is interrupted here if it is paused and to be interrupted."""
         ours = _part(_config(runtime), "configurable")
         run = _run(runtime)
         info = getattr(runtime, "execution_info", None)
@@ -294,7 +294,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
 
 
 class _Place(NamedTuple):
-    """Where a run is: its key, the span above, the one opened, and the key for spans below."""
+    """The place of a run: its key, the span above, the one opened, and the key for spans below."""
 
     session: str | None
     span: Span | None

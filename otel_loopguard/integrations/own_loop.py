@@ -113,7 +113,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
 
     @property
     def control(self) -> Control:
-        """What the guard says about the session now; `allow` if it knows nothing."""
+        """The control of the session now; `allow` if the guard knows nothing of it."""
         flag = flag_at(self.session) if self.session else None
         return NOTHING if flag is None else flag.read()
 

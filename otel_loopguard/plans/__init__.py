@@ -105,7 +105,7 @@ def groups(tasks: Sequence[Task]) -> list[list[Task]]:
 
 
 def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list[Task]]:
-    """What runs side by side, one phase after the other, `tuning.plans.max_parallel` (3) at most.
+    """The phases of a plan: tasks that run side by side, `tuning.plans.max_parallel` (3) at most.
 
     Groups are cut to that size, and what is left over of one is merged with the next as far as
     dependencies allow: a task starts in the first phase in which it may and in which there is room.
@@ -243,7 +243,7 @@ _WEIGHTS: Final = (0.3, 0.25, 0.2, 0.15, 0.1)
 
 @dataclass(frozen=True, slots=True)
 class Complexity:
-    """How complex a plan is; every part is 0 to 1, before its weight.
+    """The complexity of a plan; every part is 0 to 1, before its weight.
 
     Attributes:
         score: The weighted sum, 0 to 1.

@@ -1,4 +1,4 @@
-"""Whether a piece of work is better split, and how."""
+"""Advice on splitting a piece of work."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ _FILE: Final = re.compile(
 
 
 class Strategy(str, Enum):
-    """How a piece of work is split."""
+    """A way to split a piece of work."""
 
     NONE = "none"
     COMPONENT = "by_component"
@@ -128,7 +128,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """What makes a piece of work hard, each 0 to 1.
+    """The factors of how complex a piece of work is, each 0 to 1.
 
     Attributes:
         scope: Verbs that ask for work, and words like `all`; in full from 8.
@@ -150,7 +150,7 @@ class Factors:
 
 @dataclass(frozen=True, slots=True)
 class Advice:
-    """Whether and how to split a piece of work.
+    """Advice on splitting a piece of work.
 
     Attributes:
         score: How complex the work is, 0 to 1.
@@ -283,7 +283,7 @@ def _parts(
 
 
 def _part_count(text: str) -> float:
-    """How many parts the words of a description name, by rough weights."""
+    """Number of parts that the words of a description name, by rough weights."""
     asked = _said("asked", text) | _said("more", text)
     areas = {word.rstrip("s") for word in _said("area", text)}
     big = {word.rstrip("s") for word in _said("whole", text)}
@@ -299,7 +299,7 @@ def _said(words: str, text: str) -> set[str]:
 
 
 def _further(text: str) -> int:
-    """How many parts the words name, besides the first; those of a path ask for nothing."""
+    """Number of parts that the words name besides the first; those of a path ask for nothing."""
     return max(0, round(_part_count(_FILE.sub(" ", text))) - 1)
 
 

@@ -72,7 +72,7 @@ _HUMAN: Final = "escalate_human"
 
 
 def source_of(detection: Detection) -> Source:
-    """What a detection comes from, by the family of its detector.
+    """The source of a detection, by the family of its detector.
 
     Nodes of a graph and agents that pass work on are one; whatever has no place of its own is a
     loop of one agent's calls.
@@ -395,7 +395,7 @@ class Policy:
         return action
 
     def _cools(self, loop: Loop, time: int) -> bool:
-        """Whether the cooldown of the loop's rung still runs. Without times only rounds count."""
+        """True while the cooldown of the loop's rung runs. Without times only rounds count."""
         tuning, level = self._settings.tuning.policy, loop.action.value
         if loop.shown <= tuning.cooldown_rounds.get(level, 0):
             return True

@@ -24,7 +24,7 @@ NOTHING_FOUND: Final = "nothing was found: no call is known to have been made ag
 
 @dataclass(frozen=True, slots=True)
 class LoopState:
-    """Where a loop stands on the ladder.
+    """The place of a loop on the ladder.
 
     Attributes:
         loop: Its keyed digest, as `Decision.loop`.

@@ -51,7 +51,7 @@ MILD: Final = (HINT, STEER, ASK)
 IGNORED: Final = (HINT, STEER, ASK, DENY)
 """The hint, and the rungs after `hint_climbs_after` rounds ignored it once, twice, thrice."""
 LASTING: Final = (Action.ALLOW, *(rung.action for rung in RUNGS if rung.lasts))
-"""Where a success changes nothing: before the hint, and where only a person lets it go on."""
+"""Rungs that a success leaves alone: before the hint, and where only a person lets it go on."""
 ROUNDING: Final = 0.01
 """Sums of weights are floats: ten times 0.1 is to be one."""
 
@@ -108,7 +108,7 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class Hearing:
-    """What the runtime of a session had heard when a call began.
+    """The decisions that a session's runtime had heard when a call began.
 
     Attributes:
         heard: When decisions were heard first, by id, nanoseconds since the epoch; None where
@@ -122,14 +122,14 @@ class Hearing:
     began: int = 0
 
     def counts(self, loop: Loop) -> bool:
-        """Whether the call confirms a loop: it began after the loop's rung was heard."""
+        """True if the call confirms a loop: it began after the loop's rung was heard."""
         if self.heard is None or not loop.decision:
             return True
         at = self.heard.get(loop.decision)
         return at is not None and (not self.began or self.began > at)
 
     def owes(self, loop: Loop) -> bool:
-        """Whether a loop's rung was not heard, and cannot be any more: the flag was changed."""
+        """True if a loop's rung was not heard and no longer can be: the flag was changed."""
         if self.heard is None or not loop.decision:
             return False
         return loop.decision != self.standing and loop.decision not in self.heard

@@ -37,7 +37,7 @@ _END, _START = 0, 1  # of events at one time ends come first
 
 @dataclass(slots=True)
 class SessionResult:
-    """What was decided about one session.
+    """The decisions about one session.
 
     Attributes:
         source: Source of a labelled run, else the name of the file.
@@ -57,7 +57,7 @@ class SessionResult:
 
 
 class Feed(Protocol):
-    """What a replay needs of a guard; `LoopGuard(clock="replay")` has it."""
+    """The part of a guard that a replay needs, such as `LoopGuard(clock="replay")`."""
 
     def on_start(self, span: SpanView) -> None:
         """A span started."""

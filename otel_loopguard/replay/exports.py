@@ -249,5 +249,5 @@ EXPORTS: Final[tuple[Format, ...]] = (
 
 
 def export_reader_of(row: JsonObject) -> SpanReads | None:
-    """What reads a row of an export; None if it is in none that is known."""
+    """The reader of a row of an export; None if its format is not known."""
     return next((reads for fits, reads in EXPORTS if fits(row)), None)

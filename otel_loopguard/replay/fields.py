@@ -138,7 +138,7 @@ def decoded(value: object) -> object:
 
 
 def kind_of(value: object) -> str:
-    """What a JSON value is, in words."""
+    """The type of a JSON value, in words."""
     return _NAMES.get(type(value), "null")
 
 

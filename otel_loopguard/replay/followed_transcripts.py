@@ -247,7 +247,7 @@ class FollowedSession:
         return max(map(modified, self.transcripts), default=0.0)
 
     def look(self) -> Iterator[FollowedStep]:
-        """What is new, in the order in which it ended."""
+        """The new steps, in the order in which they ended."""
         news = (one.look() for one in self.transcripts.values())
         for found in merged(news, lambda found: found.step.end or 0):
             self.keys[found.session] = None

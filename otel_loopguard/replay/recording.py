@@ -43,7 +43,7 @@ _FORMATS: Final[tuple[exports.Format, ...]] = (
     *exports.EXPORTS,  # Phoenix before the console: its spans have a context, too
     (formats.is_console, formats.console_spans),
 )
-"""How to tell what a JSON object is, and how to read it; the first that fits."""
+"""Formats of a JSON object with their readers; the first that fits."""
 
 _WRAPPERS: Final = ("data", "trace", "result", "runs", "spans")
 _DEPTH: Final = 8  # lists and wrappers around what is recorded: two at most in what was seen
@@ -56,16 +56,16 @@ _LINES: Final = 10_000_000
 _BARREN: Final = 100_000
 """Lines in a row that hold nothing, after which the rest is not read."""
 _TRIES: Final = 8
-"""How often a document is parsed before its last line; more would cost the square of its length."""
+"""Times a document is parsed before its last line; more would cost the square of its length."""
 EXPECTED: Final = (
     "expected OTLP, Jaeger or console JSON, an export of Langfuse, LangSmith or Phoenix, labelled"
     " steps or a transcript"
 )
-"""What a file may hold."""
+"""The formats of a file, for messages."""
 
 
 class Recording:
-    """What a recorded file holds, in the file's order.
+    """The spans and runs of a recorded file, in the file's order.
 
     ::
 
@@ -108,7 +108,7 @@ class Recording:
 
     @property
     def done(self) -> int:
-        """How many bytes of `size` were read so far."""
+        """Bytes of `size` that were read so far."""
         return self._file.done + sum(one.done for one in self._beside)
 
     def reopened(self, broken: Broken) -> Recording:
@@ -175,7 +175,7 @@ class Recording:
             yield from self._entries(value, number, 0)
 
     def _entries(self, value: object, number: int, depth: int) -> Iterator[RecordedSpan | Run]:
-        """What a parsed line or document holds, by its shape."""
+        """The spans and runs of a parsed line or document, by its shape."""
         report = partial(self._file.report, number)
         if is_list(value) and depth <= _DEPTH:
             for item in value:
@@ -199,7 +199,7 @@ class Recording:
             yield from self._wrapped(value, number, depth)
 
     def _transcript_of(self, line: JsonObject) -> type[transcripts.Reader] | None:
-        """What reads a line as one of a transcript; None if it belongs to none."""
+        """The reader of the transcript that a line belongs to; None if it belongs to none."""
         kind = transcripts.reader_of(line)
         if kind is None and self._transcript is not None and not _is_recorded(line):
             # Within a transcript lines may be of any kind; spans in one file with it are spans.
@@ -266,7 +266,7 @@ def _transcripts(entries: Iterable[RecordedSpan | Run]) -> Iterator[transcripts.
 
 
 def span_reader_of(value: JsonObject) -> exports.SpanReads | None:
-    """What reads the spans of a JSON object; None if it is in no format of spans."""
+    """The reader of the spans of a JSON object; None if it is in no format of spans."""
     return next((reads for fits, reads in _FORMATS if fits(value)), None)
 
 

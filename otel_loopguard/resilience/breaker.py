@@ -242,7 +242,7 @@ class Breakers:
         ]
 
     def allow(self, name: str, kind: Of = "tool") -> bool:
-        """Whether a call may be made now. For one that is half-open, this begins the trial.
+        """True if a call may be made now. For a breaker that is half-open, this begins the trial.
 
         With a store it is asked for the trial, which may take as long as the store does.
         """
@@ -383,7 +383,7 @@ class Breakers:
         self._look(key, at_once=True)
 
     def _shares(self, key: str) -> bool:
-        """Whether a breaker is exchanged with other processes.
+        """True if a breaker is exchanged with other processes.
 
         One fed by spans only where it is declared shared, under a digest that nobody can guess.
         """
@@ -435,7 +435,7 @@ class Breakers:
             self._writer.put(_KIND, key, orjson.dumps(record), keep_s)
 
     def _may_try(self, key: str, breaker: Breaker, opened: int) -> bool:
-        """Whether the one trial of all processes is this one, after a look at what they know.
+        """True if the one trial of all processes is this one, after a look at what they know.
 
         Calls the store. If it fails, each process makes a trial of its own: a store that is down
         does not keep a working tool refused.

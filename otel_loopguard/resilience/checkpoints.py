@@ -248,7 +248,7 @@ _BYTES: Final = "* -filter -text -ident -working-tree-encoding\n"
 _SHARED: Final = ("refs", "packed-refs", "reftable", "shallow", "info/exclude")
 _GONE: Final = b"No such file or directory"
 _AGAIN: Final = 9
-"""Where files come and go every millisecond, every third reading of them misses one."""
+"""Readings of a folder: where files come and go every millisecond, every third one misses some."""
 _HEAD_BYTES: Final = 1024
 """Bytes of `HEAD` that are copied: a name or a digest; an agent may have put anything there."""
 _WHO: Final = {

@@ -147,7 +147,7 @@ class _Failing:
 
 
 class Checks:
-    """What speaks against a call before it is made. Any thread may call it.
+    """Finds what speaks against a call before it is made. Any thread may call it.
 
     It learns from finished calls: after three failures in a row of a tool with one kind of
     arguments and one kind of error, the next such call is warned of, until one goes well, or 600

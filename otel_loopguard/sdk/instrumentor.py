@@ -80,7 +80,7 @@ class LoopGuardInstrumentor(BaseInstrumentor):
 
 
 def _configured() -> Mapping[str, Any]:
-    """What the declarative configuration says of this instrumentor.
+    """The entry of this instrumentor in the declarative configuration.
 
     OpenTelemetry reads it too. But what the file switches off, or what a mistake in it kept from
     starting, `opentelemetry-instrument` starts all the same afterwards, without any options; a

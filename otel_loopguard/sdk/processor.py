@@ -55,7 +55,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
     """
 
     attaches = True
-    """Whether its guard counts as fed live: not where an adapter feeds it for want of another."""
+    """True if its guard counts as fed live: not where an adapter feeds it for want of another."""
 
     def __init__(
         self,

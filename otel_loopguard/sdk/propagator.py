@@ -170,7 +170,7 @@ class LoopGuardPropagator(TextMapPropagator):
     def _opened(
         self, incoming: Entries, came_in: int, context: otel_context.Context
     ) -> Seal | None:
-        """What incoming entries say, if they are to be believed.
+        """The statement of incoming entries, if they are to be believed.
 
         Args:
             incoming: The entries.
@@ -260,7 +260,7 @@ def _came_in(carrier: CarrierT, getter: Getter[CarrierT]) -> int:
 
 
 def _is_of(session: str, came_in: int, here: int, context: otel_context.Context) -> bool:
-    """Whether what was signed outside of any trace may count in one: it is bound to its session.
+    """True if a seal from outside of any trace may count in one: it is bound to its session.
 
     In a trace that came along it counts where that is known to be the session's: else a copy of
     it would draw the run of somebody else into the session. A trace that a server began by itself,

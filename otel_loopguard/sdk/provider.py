@@ -151,7 +151,7 @@ def setup(
 
 
 def sdk_disabled() -> bool:
-    """Whether the environment has the SDK make no spans."""
+    """True if the environment has the SDK make no spans."""
     return os.environ.get(OTEL_SDK_DISABLED, "").strip().lower() == "true"
 
 
@@ -241,7 +241,7 @@ def _from_environment() -> str | None:
 
 
 def is_followed(span: Span) -> bool:
-    """Whether a guard follows a span; one that records nothing may have the id of its parent."""
+    """True if a guard follows a span; one that records nothing may have the id of its parent."""
     span_id = span.get_span_context().span_id
     guards = LoopGuard.all_attached() if span.is_recording() else ()
     return any(guard.follows(span_id) for guard in guards)

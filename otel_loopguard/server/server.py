@@ -41,7 +41,7 @@ _GRACE_S: Final = 5
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:
-    """How a server listens and sends on.
+    """The addresses and options of a server.
 
     Attributes:
         http: Host and port of OTLP over HTTP and of the flag's API; port 0: a free one.

@@ -29,7 +29,7 @@ _OF_CALLS: Final = ("repetition", "errors", "standstill")
 
 
 class Finding(NamedTuple):
-    """What a session's policy decided about one step."""
+    """A verdict of a session's policy on one step."""
 
     verdict: Verdict
     call: int | None = None  # key of the call concerned

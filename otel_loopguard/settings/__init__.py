@@ -166,9 +166,9 @@ _BUDGETS: Final = {
     "elapsed_s": ("elapsed_s", "seconds of one task"),
     "phases": ("phases", "phases"),
 }
-"""What is limited: by name, the field of `Usage` and what is counted."""
+"""Limits by name: the field of `Usage`, and the unit."""
 UNITS: Final = {name: unit for name, (_, unit) in _BUDGETS.items()}
-"""What is counted, in words, by the name of a limit."""
+"""Units in words, by the name of a limit."""
 
 _STANDARD: Final[Mapping[str, float]] = {
     "budget_steps": 50,

@@ -1,4 +1,4 @@
-"""Where values of settings come from: the environment, and a file (TOML, JSON or YAML).
+"""The sources of settings: the environment, and a file (TOML, JSON or YAML).
 
 A name is dotted here: `mode`, or `tuning.text.tail_period`.
 
@@ -177,7 +177,7 @@ _LISTED: Final = 5
 
 @cache
 def retired() -> Mapping[str, str]:
-    """What to use in place of a setting of an earlier release; empty: there is nothing to set."""
+    """The successor of a setting of an earlier release; empty: there is nothing to set."""
     return read_texts(__name__, "retired.txt")
 
 

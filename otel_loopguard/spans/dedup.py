@@ -39,7 +39,7 @@ _SECOND: Final = 1_000_000_000
 ended, in nanoseconds. Instrumentations of one call end within milliseconds of each other, and a
 loop that is noticed a second late is noticed in time."""
 _TOLERANCE: Final = 5_000_000
-"""How far apart two instrumentations may see one moment, in nanoseconds."""
+"""Nanoseconds by which two instrumentations may differ about one moment."""
 _NEVER: Final = 2**63 - 1  # the largest time that a span can have
 # Tuples, because an enum member hashes in Python and compares by identity first.
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
@@ -513,7 +513,7 @@ def _same_tokens(one: Step, other: Step) -> bool:
 
 
 def _distance(other: Step, step: Step) -> tuple[bool, int]:
-    """How far two steps are from being surely one call: equal ids first, then starts."""
+    """Distance of two steps from being surely one call: equal ids first, then starts."""
     same_id = other.call_id is not None and other.call_id == step.call_id
     return (not same_id, abs(other.start - step.start))
 

@@ -169,7 +169,7 @@ def collect_keys(
 
 @cache
 def key_prefixes() -> tuple[str, ...]:
-    """How attribute keys begin that a dialect reads."""
+    """Prefixes of the attribute keys that a dialect reads."""
     return tuple(
         dict.fromkeys(
             prefix
@@ -211,7 +211,7 @@ def _all_text(values: object) -> bool:
 
 
 class ScopeKind(Enum):
-    """What is known of an instrumentation scope.
+    """The kind of an instrumentation scope.
 
     * `AGENT`: its name says that it is one of agents.
     * `MIXED`: a step was read of it, but its name does not say so. It is the application's own,
@@ -296,11 +296,11 @@ class Reader:
         self.scopes: dict[str, ScopeKind] = {}
 
     def interest(self, scope: str) -> ScopeKind:
-        """What is known of a scope, by its name or by the steps that were read of it."""
+        """The kind of a scope, by its name or by the steps that were read of it."""
         return self.scopes.get(scope) or self._learn(scope, self._scope_kind(str(scope)))
 
     def _scope_kind(self, scope: str) -> ScopeKind:
-        """What a scope's name says; instrumentations of agents come first."""
+        """The kind of a scope by its name; instrumentations of agents come first."""
         if scope in self._agent_scopes or scope.startswith(self._agent_scope_prefixes):
             return ScopeKind.AGENT
         if scope.startswith(_CONTRIB):

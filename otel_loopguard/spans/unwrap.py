@@ -23,7 +23,7 @@ _ESCAPES_IN_LITERAL: Final = 2_000
 _LITERAL: Final = re.compile(
     r"\A\s*(?:[(\[{'\"]|[rbu]['\"]|[-+]?[\d.][\d.eE+-]*\s*\Z|(?:True|False|None)\s*\Z)"
 )
-"""How the literals begin that a tool is given or gives; other text is not parsed."""
+"""Beginnings of the literals that a tool is given or gives; other text is not parsed."""
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = frozenset("\\'\"abfnrtvxuUN01234567\n")
 _CUT_INPUT: Final = '{"input_str": "'

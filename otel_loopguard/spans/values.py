@@ -39,11 +39,11 @@ _MOST_TOKENS: Final = 10**12
 """No model has read or written more: a larger count is a mistake, and would eat a budget whole."""
 _OPENERS: Final = frozenset('{["')
 _JSON: Final = frozenset(('{"', '["'))
-"""How JSON begins that no mask begins like."""
+"""Beginnings of JSON that are no beginnings of masks."""
 LONGEST_ID: Final = 1_000
 """Characters of the longest id: an address has some hundreds. A table keeps thousands of them."""
 SUSPECT: Final = frozenset('[<({_*#Rr"')
-"""How text begins that may be hidden; other text need not be asked about."""
+"""Beginnings of text that may be hidden; other text need not be asked about."""
 _PLAIN: Final = frozenset((str, dict, list, tuple, int, float, bool, bytes))
 _ABSENT: Final = frozenset(("", "null", "None"))
 
@@ -98,7 +98,7 @@ def identifier(value: object) -> str | None:
 
 
 def is_long(value: object, most: int) -> bool:
-    """Whether a value has more characters than that, with all it holds, or is none of JSON."""
+    """True if a value has more characters than `most`, with all it holds, or is none of JSON."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

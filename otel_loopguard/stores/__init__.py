@@ -1,4 +1,4 @@
-"""Where what outlives a process is kept: Redis, behind a thread that writes."""
+"""Storage that outlives a process: Redis, behind a thread that writes."""
 
 from __future__ import annotations
 

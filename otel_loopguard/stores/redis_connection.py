@@ -42,7 +42,7 @@ Mode = Literal["single", "sentinel", "cluster"]
 
 
 class RedisUrl(NamedTuple):
-    """Where a Redis is: one server, one that Sentinels know, or a Cluster."""
+    """The address of a Redis: one server, one that Sentinels know, or a Cluster."""
 
     mode: Mode
     url: str  # of one server, as redis-py reads it: with the password, so it is secret

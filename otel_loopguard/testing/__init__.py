@@ -60,7 +60,7 @@ _HELD_NS: Final = 1_100_000_000
 
 @dataclass(frozen=True, slots=True)
 class Outcome(Generic[_Result]):
-    """How a run ended.
+    """The end of a run.
 
     Attributes:
         result: What the agent returned; None if it was stopped.

@@ -24,5 +24,5 @@ READERS: Final[tuple[type[Reader], ...]] = (
 
 
 def reader_of(line: Mapping[str, object]) -> type[Reader] | None:
-    """What reads a transcript that begins with a line; None if no transcript does."""
+    """The reader of a transcript that begins with a line; None if no transcript does."""
     return next((kind for kind in READERS if kind.begins(line)), None)

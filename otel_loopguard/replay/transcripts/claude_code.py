@@ -36,7 +36,7 @@ _NO_PROMPT: Final = (
     "<teammate-message",
     "Caveat: The messages below",
 )
-"""How text begins that the program, not a person, put into a user's message."""
+"""Beginnings of text that the program, not a person, put into a user's message."""
 _INTERRUPTED: Final = "[Request interrupted by user"
 _CACHE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 # Answers whose further lines are waited for: they follow at once, beside those of sub-agents.

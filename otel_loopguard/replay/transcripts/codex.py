@@ -22,7 +22,7 @@ _CALLS: Final = frozenset(("function_call", "custom_tool_call", "local_shell_cal
 _OUTPUTS: Final = frozenset(("function_call_output", "custom_tool_call_output"))
 _ITEMS: Final = _CALLS | _OUTPUTS | {"message", "reasoning"}
 _HARNESS: Final = ("<", "# AGENTS.md instructions", "# Context from my IDE setup")
-"""How text begins that Codex itself puts into a user's message."""
+"""Beginnings of text that Codex itself puts into a user's message."""
 
 
 class Codex(Reader):

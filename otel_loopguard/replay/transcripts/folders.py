@@ -1,4 +1,4 @@
-"""Where coding agents keep their transcripts, and which files make one session.
+"""The folders of coding agents' transcripts, and the files that make one session.
 
 Claude Code: `$CLAUDE_CONFIG_DIR` (`~/.claude`), `projects/<project>/<session>.jsonl`, sub-agents in
 `<session>/subagents/**/agent-*.jsonl`, in older versions `agent-*.jsonl` beside the session. Codex:
@@ -152,7 +152,7 @@ def top_of(above: Mapping[tuple[str, str], str], agent: str, key: str) -> str:
 
 @dataclass(slots=True)
 class TranscriptHead:
-    """What the first lines of a transcript tell of it.
+    """The facts in the first lines of a transcript.
 
     Attributes:
         agent: Name of the coding agent.

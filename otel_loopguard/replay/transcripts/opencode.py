@@ -188,7 +188,7 @@ _STOPPED: Final = (
     "Tool execution aborted",
     "Cancelled",
 )
-"""How the error of a call begins that a person refused or interrupted."""
+"""Beginnings of the errors of calls that a person refused or interrupted."""
 
 
 class OpenCode(Reader):
@@ -282,7 +282,7 @@ class OpenCode(Reader):
 
 
 def _ending(message: JsonObject) -> Ending:
-    """How the turn ended, if this message is its last."""
+    """The end of the turn, if this message is its last."""
     error = mapping(message.get("error"))
     if error:
         return "interrupted" if error.get("name") == "MessageAbortedError" else "unknown"

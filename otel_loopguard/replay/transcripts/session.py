@@ -28,7 +28,7 @@ from otel_loopguard.spans.coding_tools import answer_step, prompt_step, tool_ste
 
 _Step = TypeVar("_Step")
 Ending = Literal["finished", "interrupted", "unknown"]
-"""How a turn ended: by the agent itself, by a person or a limit, or unknown."""
+"""The end of a turn: by the agent itself, by a person or a limit, or unknown."""
 
 _LONGEST: Final = 100_000
 """Characters of an answer that are kept, half of them its end."""

@@ -213,7 +213,7 @@ def _agent(step: Step, span: SpanView, framework: str) -> None:
 
 
 def _task(value: object) -> object:
-    """What an agent is asked: a text, the newest message of a user, a task, or its arguments."""
+    """The request to an agent: a text, the newest message of a user, a task, or its arguments."""
     fields = mapping(parsed(value))
     if fields is None:
         return _said(value)
@@ -231,7 +231,7 @@ def _said(value: object) -> object:
 
 
 def _answer(value: object) -> object:
-    """What an agent answers: a text, its last message, the text of CrewAI's or ADK's object."""
+    """The answer of an agent: a text, its last message, the text of CrewAI's or ADK's object."""
     fields = mapping(parsed(value))
     if fields is None:
         return _said(value)

@@ -1,4 +1,4 @@
-"""What the SDKs of Langfuse, LangSmith and logfire write for frameworks that they instrument.
+"""Spans that the SDKs of Langfuse, LangSmith and logfire write for frameworks they instrument.
 
 * Langfuse: `langfuse.observation.type`, `.input`, `.output`; metadata as JSON, with quotes. The
   tool's name is the name of the span. https://langfuse.com/integrations/native/opentelemetry
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _METADATA: Final = "langfuse.observation.metadata."
 _OBSERVATIONS: Final = {"tool": Kind.TOOL, "generation": Kind.MODEL, "agent": Kind.AGENT}
 _OBSERVED: Final = {"args", "kwargs"}
-"""What `observe` of Langfuse writes of the arguments of a function."""
+"""Keys under which Langfuse's `observe` writes the arguments of a function."""
 _HIDDEN: Final = "{}"
 
 
