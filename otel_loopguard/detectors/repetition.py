@@ -247,7 +247,8 @@ class MadeAgain(BaseDetector):
             return None
         if evidence.failing:
             return self._unanswered(call, evidence)
-        starts = evidence.variant and evidence.pending
+        # To look into a file starts nothing.
+        starts = evidence.variant and evidence.pending and not evidence.own
         if not evidence.makes and not starts:
             self._moved += evidence.changed
             self._set += evidence.fresh and evidence.effect is not READ
