@@ -383,7 +383,7 @@ class Flag:
         self._wake()
         return True
 
-    def lower(self) -> None:
+    def lower(self, source: Source = "here") -> None:
         """Clears a hint or a deny; a pause or an abort stays."""
         with _changing:
             now = self._control
@@ -391,7 +391,7 @@ class Flag:
                 return
             if now.action is Action.DENY:
                 self.denial = now
-            self._put(Control(now.session))
+            self._put(Control(now.session, source=source))
         self._wake()
 
     def clear(

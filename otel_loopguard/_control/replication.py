@@ -439,7 +439,9 @@ def _clear(flag: Flag, notice: ControlMessage) -> None:
             hint, reason = notice.guidance, notice.reason
             flag.clear(by=notice.who, hint=hint, reason=reason, source="notice")
     elif source == "notice" and flag.raised:
-        flag.clear(by=POLICY, source="notice")
+        flag.lower("notice")
+        if flag.raised:
+            flag.clear(by=POLICY, source="notice")
     elif source == "journal":
         flag.lower()
 

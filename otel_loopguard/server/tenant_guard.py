@@ -338,10 +338,12 @@ class TenantGuard:
     async def refusal(self, session: str, tool: str, arguments: object) -> Control:
         """Returns the control that refuses a call of a tool, or one that allows it.
 
-        Where another worker denied a loop, the journal says which calls it has.
+        Where another worker denied a loop, the journal says which calls it has, and whether it is
+        denied still once another call lowered the flag.
         """
-        control = await self.read(session)
-        if self._leases is not None and control.action is Action.DENY and control.decision is None:
+        control, flag = await self.read(session), self.guard.flag_of(session)
+        denial = control if control.action is Action.DENY or flag is None else flag.denial
+        if self._leases is not None and denial is not None and denial.decision is None:
             with suppress(StoreError):
                 await self._call(self.guard.recall, session, 0)
         return self.guard.refusal(session, tool, arguments)

@@ -210,10 +210,17 @@ def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fle
 
     send(fleet["A"], *range(4)).raise_for_status()
     wait_for(lambda: control(fleet["B"])["action"] == "deny")
-    for _ in range(2):
+    for lowered in (False, True):
         assert refused(tool="search", arguments={"q": "x"})
         assert not refused(tool="search", arguments={"q": "y"})
         assert not refused(tool="write", arguments={"q": "x"})
+        if not lowered:
+            # Another call without news lowers the flag; the loop stays denied.
+            assert control(fleet["A"])["action"] == "deny"
+            other = call(4)
+            other["attributes"] |= {"gen_ai.tool.call.arguments": '{"q": "y"}'}
+            post(fleet["A"], other).raise_for_status()
+            wait_for(lambda: control(fleet["B"])["action"] == "allow")
 
 
 def test_people_reach_a_session_by_whichever_server_they_ask(guard: Settings, hop: Hop) -> None:
