@@ -1,5 +1,6 @@
 """Annotated spans go out as copies, all others as they are, and none is lost."""
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -36,8 +37,6 @@ from tests.agents import provider_with, tool_call
 from tests.tables import rows
 
 HINT = {semconv.DECISION_ACTION: "hint", semconv.DETECTION_REPEAT_COUNT: 3.0}
-DENY = {semconv.DECISION_ACTION: "deny", semconv.DECISION_MESSAGE: "3 equal calls"}
-DENY_TYPED = {**DENY, "error.type": "loopguard_deny"}
 ABORT = {semconv.DECISION_ACTION: "abort"}
 
 
@@ -172,32 +171,22 @@ def test_spans_without_a_decision_are_the_same_objects_in_the_same_order() -> No
     assert inner.spans[1] is not spans[1]
 
 
-FAILED = Status(StatusCode.ERROR, "404")
-TYPED = ReadableSpan(
-    "tool", SpanContext(1, 2, is_remote=False), attributes={"error.type": "timeout"}
-)
-
-
-@pytest.mark.parametrize(
-    ("span", "annotation", "status", "error_type"),
-    [
-        (ended_span(), Annotation(ABORT, "3 equal"), (2, "3 equal"), "loopguard_abort"),
-        (ended_span(), Annotation(DENY, "3 equal"), (2, "3 equal"), "loopguard_deny"),
-        (ended_span(status=Status(StatusCode.OK)), Annotation(HINT), (1, None), None),
-        (ended_span(status=FAILED), Annotation(DENY_TYPED, "3 equal"), (2, "404"), None),
-        (TYPED, Annotation(DENY_TYPED, "3 equal"), (2, "3 equal"), "timeout"),
-    ],
-    ids=["abort", "deny", "hint", "an error of its own", "an error type of its own"],
-)
+@pytest.mark.parametrize(("what", "before", "own", "after", "kind"), rows(__file__, "stops"))
 def test_a_stop_turns_the_span_to_error(
-    span: ReadableSpan, annotation: Annotation, status: tuple[int, str | None], error_type: str
+    what: str, before: str, own: str, after: str, kind: str
 ) -> None:
     """Abort and deny set ERROR, its description and `error.type`, unless the span has its own."""
-    copy = exported(span, annotation)
-    assert (copy.status.status_code.value, copy.status.description) == status
-    assert (copy.attributes or {}).get("error.type") == error_type
-    action = annotation.attributes[semconv.DECISION_ACTION]
-    assert (copy.attributes or {})[semconv.DECISION_ACTION] == action
+    action, _, has_own = what.partition(", ")
+    code, _, said = before.partition(" ")
+    status, typed = Status(StatusCode[code], said or None), {"error.type": own} if own else {}
+    span = ReadableSpan("a", SpanContext(1, 2, is_remote=False), attributes=typed, status=status)
+    more = {"error.type": "loopguard_deny"} if has_own else {}
+    why = "3 equal" if action != "hint" else None
+    copy = exported(span, Annotation({semconv.DECISION_ACTION: action, **more}, why))
+    told, attributes = copy.status, copy.attributes or {}
+    assert f"{told.status_code.name} {told.description or ''}".strip() == after
+    assert attributes.get("error.type", "none") == kind
+    assert attributes[semconv.DECISION_ACTION] == action
 
 
 @pytest.mark.parametrize(("batch", "order"), rows(__file__, "order"))
@@ -301,11 +290,7 @@ def test_none_exports_nothing_and_still_feeds_the_guard(caplog: pytest.LogCaptur
     assert not _of_ours(caplog)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [("no-such", "LOOPGUARD_EXPORTER"), ("loopguard", "LOOPGUARD_EXPORTER"), ("broken", "no_such")],
-    ids=["unknown", "itself", "broken"],
-)
+@pytest.mark.parametrize(("name", "said"), rows(__file__, "missing"))
 def test_an_exporter_that_is_not_there_is_warned_about_once(
     name: str, said: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -328,34 +313,27 @@ def test_settings_are_checked_at_once() -> None:
             LoopGuardSpanExporter("none", guard, repeat_threshold=value)
 
 
-DOWN, UP = SpanExportResult.FAILURE, SpanExportResult.SUCCESS
+ANSWERS = {"+": SpanExportResult.SUCCESS, "-": SpanExportResult.FAILURE}
 
 
-@pytest.mark.parametrize(
-    ("answers", "said"),
-    [
-        ((UP, UP), []),
-        ((DOWN, DOWN, DOWN), ["do not arrive"]),
-        ((UP, DOWN, DOWN, UP, UP), ["do not arrive", "arrive again"]),
-        ((DOWN, UP, DOWN), ["do not arrive", "arrive again", "do not arrive"]),
-    ],
-    ids=["up", "down", "for-a-while", "twice"],
-)
+@pytest.mark.parametrize(("answers", "said"), rows(__file__, "outages"))
 def test_each_outage_is_told_once(
-    answers: tuple[SpanExportResult, ...], said: list[str], caplog: pytest.LogCaptureFixture
+    answers: str, said: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """One warning when spans cease to arrive, one when they do again, however many fail."""
-    exporter = LoopGuardSpanExporter(Collecting(*answers), LoopGuard())
-    given = [exporter.export([ReadableSpan("a")]) for _ in answers]
-    assert given == list(answers)
+    wanted = [ANSWERS[sign] for sign in answers.split()]
+    exporter = LoopGuardSpanExporter(Collecting(*wanted), LoopGuard())
+    assert [exporter.export([ReadableSpan("a")]) for _ in wanted] == wanted
     told = [message for message in caplog.messages if " arrive" in message]
-    assert len(told) == len(said)
-    assert all(part in text for part, text in zip(said, told, strict=True))
-    if said:
+    parts = said.split(", ") if said != "nothing" else []
+    assert [part in text for part, text in zip(parts, told, strict=True)] == [True] * len(told)
+    if told:
         assert "Collecting to collector.test:4318 " in told[0]
         assert "s3cret" not in told[0]
-    if len(said) > 1:
-        assert f"{answers.index(UP, answers.index(DOWN)) - answers.index(DOWN)} were" in told[1]
+    if len(told) > 1:
+        outage = re.search(r"(- )+", answers)
+        assert outage is not None
+        assert f"{len(outage[0]) // 2} were" in told[1]
 
 
 def test_an_exporter_by_name_takes_what_it_is_made_with() -> None:

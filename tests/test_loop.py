@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import logging
 import threading
 import uuid
@@ -28,6 +29,7 @@ from otel_loopguard import (
 )
 from tests.agents import Ended, provider_with
 from tests.programs import printed
+from tests.tables import rows
 
 
 class House:
@@ -178,28 +180,17 @@ def test_a_tool_that_raises_is_a_failed_call_and_equal_errors_are_a_loop(house: 
     assert _said(first)["error.type"] == "KeyError"
 
 
-@pytest.mark.parametrize(
-    ("args", "given"),
-    [
-        ({"a": 1, "b": 2}, ((), {"a": 1, "b": 2})),
-        ('{"a": 1}', ((), {"a": 1})),
-        (None, ((), {})),
-        ("", ((), {})),
-        (["x", 2], (("x", 2), {})),
-        ("weather in Paris", (("weather in Paris",), {})),
-        (7, ((7,), {})),
-    ],
-)
+@pytest.mark.parametrize(("args", "placed", "named"), rows(__file__, "arguments"))
 def test_arguments_are_given_as_models_and_programs_write_them(
-    house: House, args: object, given: object
+    house: House, args: str, placed: str, named: str
 ) -> None:
     """By name, in order, or as the one there is; what is no JSON is a failed call."""
 
     def tool(*values: object, **named: object) -> object:
-        return values, named
+        return [*values], named
 
     with house.turn() as now:
-        assert now.tool("any", args, tool) == given
+        assert now.tool("any", json.loads(args), tool) == (json.loads(placed), json.loads(named))
         with pytest.raises(ValueError, match="not JSON"):
             now.tool("search", '{"query": ', house.search)
         with pytest.raises(ValueError, match="not JSON"):

@@ -120,14 +120,7 @@ for words in ("status: pending", "no results found", "3 of 9 tests failed", "try
         pass
 print(compiled)
 """
-UNUSED = {
-    "asyncio", "httpx", "pathlib", "pydantic", "pydantic_settings", "redis", "rich", "statistics",
-    "tenacity", "tomllib", "typer", "yaml",
-    "otel_loopguard.cli", "otel_loopguard.control", "otel_loopguard.escalation.protocol",
-    "otel_loopguard.integrations", "otel_loopguard.plans.splitting", "otel_loopguard.replay",
-    "otel_loopguard.resilience.recovery", "otel_loopguard.server",
-    "otel_loopguard.sessions.journal", "otel_loopguard.stores", "otel_loopguard.testing",
-}  # fmt: skip
+UNUSED = {row.values[0] for row in rows(__file__, "unused")}
 
 
 def test_a_tool_span_imports_what_it_needs() -> None:

@@ -16,6 +16,7 @@ from otel_loopguard._util.tables import rows_in
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard.core import Kind, Step
 from tests.programs import printed
+from tests.tables import content, rows
 
 FORGED = "a\n2026-01-01 CRITICAL root: all is lost\r\x1b]0;owned\x07\x1b[2J\u202egnp\u200b\x9b1m"
 
@@ -145,16 +146,8 @@ def test_a_row_is_a_name_and_its_lines() -> None:
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        ("one: a\ntwo\n", "a.txt:2: expected 'name: text', or an indented line below, got 'two'"),
-        ("# no row\n  one: a\n", "a.txt:2: expected 'name: text'"),
-        (": a\n", "a.txt:1: expected 'name: text'"),
-        ("one: a\n\none: b\n", "a.txt:3: one: there is another row of this name"),
-    ],
-)
-def test_a_bad_line_is_refused_with_its_place(text: str, why: str) -> None:
+@pytest.mark.parametrize(("why", "text"), rows(__file__, "bad"))
+def test_a_bad_line_is_refused_with_its_place(why: str, text: str) -> None:
     """With file and line, so that whoever wrote it finds it."""
     with pytest.raises(ValueError, match=f"^{re.escape(why)}"):
-        list(rows_in(text, "a.txt"))
+        list(rows_in(content(text).decode(), "a.txt"))

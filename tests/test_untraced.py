@@ -240,48 +240,23 @@ def test_a_tool_span_that_comes_late_is_not_counted_again(by_id: bool) -> None:
     assert [step.dialect for step in seen.calls] == ["messages", "genai"]
 
 
-ONE, OTHER = call("c0", query="one"), call("c1", query="other")
-AGAIN = call("call_0", query="never shown")
-HANDOFF = call("c0", "transfer_to_critic")
-Turn = tuple[list[dict[str, Any]], list[tuple[object, str | None]]]
-
-
-@pytest.mark.parametrize(
-    ("turns", "told"),
-    [
-        ([([ONE, OTHER], [("A", "c0"), ("B", "c1")])], [("search", "A"), ("search", "B")]),
-        # Two calls of one message get the results that follow it, in order.
-        (
-            [([call(query=f"a{n}"), call(query=f"b{n}")], [(f"A{n}", None), (f"B{n}", None)])
-             for n in range(2)],
-            [("search", f"{name}{n}") for n in range(2) for name in "AB"],
-        ),
-        # A provider that counts ids from 0 in each answer: a result belongs to the newest call.
-        (
-            [*[([call("call_0", query=str(n))], [(n, "call_0")]) for n in range(3)], ([AGAIN], [])],
-            [("search", 0), ("search", 1), ("search", 2), ("search", None)],
-        ),
-        # A result that is never shown is unknown.
-        ([([ONE], [])], [("search", None)]),
-        ([([HANDOFF], [("ok", "c0")])], [("critic", "ok")]),
-    ],
-    ids=["by id", "by place", "ids that come again", "never shown", "a handoff"],
-)  # fmt: skip
+@pytest.mark.parametrize(("_", "turns", "told", "tool"), rows(__file__, "turns"))
 def test_calls_and_results_are_found_in_the_history(
-    turns: list[Turn], told: list[tuple[str, object]]
+    _: str, turns: str, told: str, tool: str
 ) -> None:
     """By the ids of the calls, or by their place; what was there before is not counted."""
     seen, loop = Seen(), Loop()
     loop.model(call("before"))
     loop.result(NOTHING, "before")
-    for calls, results in turns:
-        seen.end(loop.model(*calls))
-        for value, call_id in results:
-            loop.result(value, call_id)
+    for turn in turns.split("; "):
+        asked, _, shown = turn.partition(" ->")
+        calls = [one.split(":") for one in asked.split()]
+        seen.end(loop.model(*(call(key or None, tool or "search", q=it) for key, it in calls)))
+        for key, value in (one.split("=") for one in shown.split()):
+            loop.result(value, key or None)
     seen.end(loop.model())
-    assert [(step.name, step.outcome) for step in seen.calls] == told
-    handed = [step.kind is Kind.HANDOFF for step in seen.calls]
-    assert handed == [name == "critic" for name, _ in told]
+    assert " ".join(f"{step.name}={step.outcome}" for step in seen.calls) == told
+    assert {step.kind for step in seen.calls} == {Kind.HANDOFF if tool else Kind.TOOL}
 
 
 def test_results_are_sent_alone_where_the_provider_keeps_the_conversation() -> None:
@@ -418,81 +393,16 @@ def test_a_hint_behind_a_result_does_not_change_it(quotes: bool) -> None:
     assert said == ["hint", "deny", "abort"]
 
 
-def _flat(before: str, values: dict[str, object]) -> dict[str, object]:
-    return {f"{before}.{name}": value for name, value in values.items()}
-
-
-def _langsmith(*messages: dict[str, Any]) -> list[dict[str, Any]]:
-    return [{"lc": 1, "type": "constructor", "id": ["x"], "kwargs": one} for one in messages]
-
-
-USER = {"role": "user", "content": "q"}
-OPENLLMETRY = {
-    "llm.request.type": "chat", "gen_ai.request.model": "m", **_flat("gen_ai.prompt.0", USER),
-    "gen_ai.completion.0.role": "assistant",
-}  # fmt: skip
-ASKED = {"id": "c0", "name": "search", "arguments": '{"q": 1}'}
-LANGSMITH = {
-    "langsmith.span.kind": "llm", "gen_ai.operation.name": "chat", "gen_ai.system": "langchain",
-}  # fmt: skip
-HUMAN = {"content": "q", "type": "human"}
-ASKING = {
-    "content": "", "type": "ai",
-    "tool_calls": [{"name": "search", "args": {"q": 1}, "id": "c0", "type": "tool_call"}],
-    "additional_kwargs": {"tool_calls": [{"id": "c0", "function": {"name": "search"}}]},
-}  # fmt: skip
-FAILED = {"content": "no index", "type": "tool", "tool_call_id": "c0", "status": "error"}
-LANGFUSE = {"langfuse.observation.type": "generation"}
-TOOL_USE = {"role": "assistant", "content": [
-    {"type": "tool_use", "id": "t0", "name": "search", "input": {"q": 1}}]}  # fmt: skip
-TOOL_RESULT = {"role": "user", "content": [
-    {"type": "tool_result", "tool_use_id": "t0", "is_error": True,
-     "content": [{"type": "text", "text": "no index"}]}]}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("known", "asks", "hears", "error"),
-    [
-        (
-            OPENLLMETRY,
-            {**_flat("gen_ai.completion.0.tool_calls.0", ASKED),
-             "gen_ai.completion.0.finish_reason": "tool_calls"},
-            {"gen_ai.prompt.1.role": "assistant", **_flat("gen_ai.prompt.1.tool_calls.0", ASKED),
-             **_flat("gen_ai.prompt.2",
-                     {"role": "tool", "tool_call_id": "c0", "content": "no index"}),
-             "gen_ai.completion.0.content": "done"},
-            False,
-        ),
-        (
-            LANGSMITH,
-            {"gen_ai.prompt": {"messages": [_langsmith(HUMAN)]},
-             "gen_ai.completion": {
-                 "generations": [[{"text": "", "message": _langsmith(ASKING)[0]}]]}},
-            {"gen_ai.prompt": {"messages": [_langsmith(HUMAN, ASKING, FAILED)]}},
-            True,
-        ),
-        (
-            LANGFUSE,
-            {"langfuse.observation.input": [USER], "langfuse.observation.output": TOOL_USE},
-            {"langfuse.observation.input": [USER, TOOL_USE, TOOL_RESULT]},
-            True,
-        ),
-    ],
-    ids=["older openllmetry", "constructors of langchain", "anthropic"],
-)  # fmt: skip
-def test_other_forms_of_messages_are_read(
-    known: dict[str, object], asks: dict[str, object], hears: dict[str, object], error: bool
-) -> None:
+@pytest.mark.parametrize(("_", "failed", "asks", "hears"), rows(__file__, "forms"))
+def test_other_forms_of_messages_are_read(_: str, failed: str, asks: str, hears: str) -> None:
     """What asks, what was answered, and where it is said whether the call failed."""
     seen, loop = Seen(), Loop()
-    for said in (asks, hears):
-        texts = {
-            name: one if isinstance(one, str) else json.dumps(one) for name, one in said.items()
-        }
-        seen.end(loop.span({**known, **texts}))
+    for said in map(json.loads, (asks, hears)):
+        texts = {key: one if isinstance(one, str) else json.dumps(one) for key, one in said.items()}
+        seen.end(loop.span(texts))
     (step,) = seen.calls
     found = (step.name, captures.loaded(step.args), step.outcome, step.error)
-    assert found == ("search", {"q": 1}, "no index", error)
+    assert found == ("search", {"q": 1}, "no index", json.loads(failed))
 
 
 def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:

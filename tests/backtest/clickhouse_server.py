@@ -11,23 +11,12 @@ import base64
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 from chdb.session import Session
 
 IDENTITY = "Basic " + base64.b64encode(b"reader:s3cret").decode()
-TEXTS = "Map(LowCardinality(String), String)"
-TABLE = f"""
-CREATE TABLE otel.otel_traces (
-  Timestamp DateTime64(9), TraceId String, SpanId String, ParentSpanId String, TraceState String,
-  SpanName LowCardinality(String), SpanKind LowCardinality(String),
-  ServiceName LowCardinality(String), ResourceAttributes {TEXTS}, ScopeName String,
-  ScopeVersion String, SpanAttributes {TEXTS}, Duration UInt64,
-  StatusCode LowCardinality(String), StatusMessage String,
-  Events Nested (Timestamp DateTime64(9), Name LowCardinality(String), Attributes {TEXTS}),
-  Links Nested (TraceId String, SpanId String, TraceState String, Attributes {TEXTS})
-) ENGINE = MergeTree PARTITION BY toDate(Timestamp)
-ORDER BY (ServiceName, SpanName, toDateTime(Timestamp))
-"""
+TABLE = Path(__file__).with_name("clickhouse.sql").read_text(encoding="utf-8")
 COLUMNS = (
     "Timestamp, TraceId, SpanId, ParentSpanId, SpanName, SpanKind, ScopeName, SpanAttributes,"
     " Duration, StatusCode, StatusMessage, `Events.Name`, `Events.Attributes`"

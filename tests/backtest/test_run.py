@@ -25,12 +25,9 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.replay import Recording
 from otel_loopguard.spans.reader import Reader
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
+from tests.tables import rows
 
 COMMAND = [sys.executable, "-c", "from otel_loopguard.cli import main; main()", "backtest"]
-
-
-MORE = "1 = 1)); COPY (SELECT 1) TO '{}'; SELECT * FROM (SELECT 1 WHERE (1 = 1"
-"""A condition with further statements behind it."""
 
 
 def rows_of(found: Backtest) -> list[dict[str, Any]]:
@@ -96,48 +93,22 @@ def test_broken_parts_of_a_recording_are_counted(capture: Path, tmp_path: Path) 
     assert (notes.broken.total(), notes.sessions) == (1, 1)
 
 
-SECRET = "clickhouse://me:s3cret@"
-UNUSABLE: list[tuple[str, Any, str, str]] = [
-    ("{}/none.parquet", None, "", "there is no such file"),
-    ("{}/no.parquet", b"PAR1 and no more", "", "cannot be read"),
-    ("{}/other.parquet", {"a": [1]}, "", "columns a, .*expected spans .TraceId"),
-    ("clickhouse://host/otel", None, "", "expected .table=TABLE"),
-    (f"{SECRET}host/otel?table=a&secure=maybe", None, "", "expected .table=TABLE"),
-    (f"{SECRET}127.0.0.1:1/otel?table=a", None, "", "cannot be read: .*refused"),
-    ("clickhouse:///no/such/folder?table=otel.a", None, "", "there is no such folder"),
-    (f"{SECRET}host:port/otel?table=a", None, "", "cannot be read"),
-    ("{}/spans.parquet", None, "Missing = 1", r"--where Missing = 1: .*Missing"),
-    ("{}/spans.parquet", None, "1 =", "--where 1 =: Parser Error"),
-    ("{}/s.otlp.jsonl", b"", "1 = 1", "--where 1 = 1: recorded files have no columns"),
-    ("{}/spans.parquet", None, MORE, "expected one condition"),
-]
-
-
-@pytest.mark.parametrize(("source", "content", "where", "why"), UNUSABLE)
+@pytest.mark.parametrize(("source", "content", "where", "why"), rows(__file__, "unusable"))
 def test_what_cannot_be_read_is_said(  # noqa: PLR0917
-    capture: Path, source: str, content: Any, where: str, why: str, tmp_path: Path
+    capture: Path, source: str, content: str, where: str, why: str, tmp_path: Path
 ) -> None:
     write_spans(map(exported, spans_of(capture)), tmp_path / "spans.parquet")
     path = source.format(tmp_path)
-    if isinstance(content, bytes):
-        Path(path).write_bytes(content or capture.read_bytes())
+    if content == "a table":
+        parquet.write_table(pa.table({"a": [1]}), path)
     elif content:
-        parquet.write_table(pa.table(content), path)
+        known = {"the capture": capture.read_bytes()}
+        Path(path).write_bytes(known.get(content, content.encode()))
     out, written = tmp_path / "out", tmp_path / "written.csv"
     with pytest.raises(RecordingError, match=why) as raised:
         run(path, Settings(), out, where=where.format(written), jobs=1)
     assert "s3cret" not in str(raised.value)
     assert not written.exists()
-
-
-def test_a_setting_that_cannot_be_used_is_said(capture: Path, tmp_path: Path) -> None:
-    bad = tmp_path / "bad.toml"
-    bad.write_text("repeat_threshold = 'many'\n")
-    words = ["backtest", str(capture), "--settings", str(bad), "--out", str(tmp_path / "out")]
-    told = CliRunner(env={"LOOPGUARD_SETTINGS_FILE": None}).invoke(app, words)
-    os.environ.pop("LOOPGUARD_SETTINGS_FILE", None)
-    assert told.exit_code == 2
-    assert "repeat_threshold" in told.stderr
 
 
 def test_an_engine_that_is_none_is_said(capture: Path, tmp_path: Path) -> None:
@@ -213,15 +184,8 @@ def test_a_condition_picks_rows_and_whole_sessions(shared: Path, form: str, tmp_
     assert rows_of(long) == [row for row in rows_of(everything) if row["session"] == "thread-42"]
 
 
-SAMPLES = Path(__file__).resolve().parents[1] / "replay" / "samples"
-LOGS = Path(__file__).resolve().parents[1] / "dialects" / "node_captures" / "codex.logs.jsonl"
-SESSIONS = {
-    SAMPLES / "langfuse-trace.json": ("chat-7", 6),
-    SAMPLES / "langfuse-observations.jsonl": ("chat-7", 6),
-    SAMPLES / "langsmith-runs.jsonl": ("sess-42", 6),
-    SAMPLES / "phoenix-dataframe.jsonl": ("sess-42", 6),
-    LOGS: ("01a206c4-9092-72c2-83f2-155b4b334c51", 10),
-}
+TESTS = Path(__file__).resolve().parents[1]
+SAMPLES = TESTS / "replay" / "samples"
 NESTED = ("attributes.metadata", "inputs", "outputs", "extra")
 """Columns that are text in Parquet: their values have no one type."""
 
@@ -248,10 +212,12 @@ def as_parquet(name: str, to: Path, unit: str = "ns") -> Path:
     return to
 
 
-@pytest.mark.parametrize(("source", "session"), SESSIONS.items(), ids=range(len(SESSIONS)))
-def test_a_backtest_reads_what_replay_reads(source: Path, session: Any, tmp_path: Path) -> None:
-    name, steps, rules = told(source, tmp_path)
-    assert (name, steps) == session
+@pytest.mark.parametrize(("source", "session", "steps"), rows(__file__, "exports"))
+def test_a_backtest_reads_what_replay_reads(
+    source: str, session: str, steps: str, tmp_path: Path
+) -> None:
+    name, made, rules = told(TESTS / source, tmp_path)
+    assert (name, made) == (session, int(steps))
     assert "identical_call" in rules
 
 

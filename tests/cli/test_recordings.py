@@ -16,7 +16,7 @@ from otel_loopguard.cli.evaluate import Judgement, score
 from otel_loopguard.core.report import Report
 from otel_loopguard.replay import workers
 from tests.browser import browser, needs_chromium
-from tests.cli.conftest import CALL, KEY, line, spans, tried
+from tests.cli.conftest import KEY, line, tried
 from tests.replay.transcripts import opencode
 from tests.replay.transcripts.reading import CAPTURES
 from tests.tables import rows
@@ -55,66 +55,6 @@ def test_a_file_that_holds_nothing(command: Any, tmp_path: Path, name: str, cont
     assert result.exit_code == (1 if name == "explain" else 2)  # there it may be a session
     assert result.stdout == ""
     assert "no-such-file" in result.stderr
-
-
-@pytest.mark.parametrize("name", COMMANDS)
-def test_a_file_without_spans_is_told(command: Any, tmp_path: Path, name: str) -> None:
-    """It is whole, so it is no error; a table without rows says nothing."""
-    path = tmp_path / "spans.json"
-    path.write_text('{"resourceSpans": []}')
-    result = command(name, path)
-    assert result.exit_code == 0
-    assert result.stderr == "otel-loopguard: there is no span and no run to read\n"
-
-
-@pytest.mark.parametrize("name", COMMANDS[1:6])
-def test_settings_of_a_file(command: Any, runs: Path, tmp_path: Path, name: str) -> None:
-    """`--settings` is read, and a value that is none is named."""
-    path = tmp_path / "settings.toml"
-    path.write_text("repeat_threshold = 1\n")
-    result = command(name, runs, "--settings", path)
-    assert result.exit_code == 2
-    assert f"{path}: repeat_threshold" in result.stderr
-    assert command(name, runs, "--settings", "no-such-file").exit_code == 2
-
-
-def test_what_a_limit_counts_is_not_rounded_away(command: Any, tmp_path: Path) -> None:
-    """Money is told in fractions of a dollar."""
-    path = tmp_path / "spans.jsonl"
-    used = {"gen_ai.operation.name": "chat", "llm.cost.total": "0.0123"}
-    path.write_text(spans(1, **used))
-    settings = tmp_path / "settings.toml"
-    settings.write_text("budget_cost = 0.01\n")
-    said = command("replay", path, "--settings", settings).stdout
-    assert "abort at step 1 (cost_limit, count 0.0123)" in said
-
-
-def test_sessions_with_nothing_to_explain_are_counted(
-    command: Any, objects: Any, tmp_path: Path
-) -> None:
-    """In a text; a recording of one session says so of it, and JSON has all of them."""
-    path = tmp_path / "spans.jsonl"
-    for calls, last in (((3, 1, 1), "in 2 sessions nothing was found"), ((1,), "  nothing was")):
-        path.write_text(spans(*calls, **CALL))
-        told = command("explain", path).stdout.splitlines()
-        assert told[0].startswith(f"session {1:032x}")
-        assert told[-1].startswith(last)
-        assert len(objects("explain", path)) == len(calls)
-
-
-def test_sessions_named_as_stuck_are_scored(command: Any, objects: Any, tmp_path: Path) -> None:
-    """Spans have no labels; a name that no session has is told."""
-    path = tmp_path / "spans.jsonl"
-    path.write_text(spans(3, 1, **CALL))
-    assert objects("eval", path)[0]["n"] == 0
-    stuck, well = (f"{number:032x}" for number in (1, 2))
-    for named, hits in ((stuck, (1, 0)), (well, (0, 1))):
-        scores = objects("eval", path, "--stuck", named)[0]
-        assert (scores["loops"], scores["healthy"]) == (1, 1)
-        assert (scores["noticed_tp"], scores["noticed_fp"]) == hits
-    result = command("eval", path, "--stuck", well, "--stuck", "nobody", "--errors")
-    assert "--stuck nobody: no run has this name" in result.stderr
-    assert f"missed  {well}  (spans, 1 step)" in result.stdout
 
 
 def test_eval_with_workers(objects: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -229,15 +169,6 @@ def test_a_model_without_a_price_is_shown_as_such(home: Path, command: Any) -> N
         path.write_text(path.read_text().replace("claude-sonnet-4-5", "our-own-model"))
     shutil.rmtree(home / ".codex")
     assert "tokens, at a price that is not known." in command("transcripts", "--jobs", "1").stdout
-
-
-def test_a_broken_line_is_told_with_its_place(home: Path, command: Any) -> None:
-    (path,) = (home / ".codex").rglob("*.jsonl")
-    path.write_text(path.read_text() + '{"type": \n{"type": "event_msg", "payload": {}}\n')
-    result = command("transcripts", "--jobs", "1", "--format", "json")
-    assert result.exit_code == 1
-    assert f"{path}:44: invalid JSON" in result.stderr
-    assert len(result.stdout.splitlines()) == 3
 
 
 def test_sessions_that_nobody_interrupted_set_the_stop_line(objects: Any, home: Path) -> None:

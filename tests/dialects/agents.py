@@ -29,15 +29,6 @@ LOOK: Call = ("bash", {"command": "cat missing.txt", "description": "Look"})
 SHELL: list[Call] = [LOOK, LOOK, LOOK, ("bash", {"command": "echo found", "description": "Look"})]
 TYPESCRIPT = HERE.parent / "typescript"
 CLIENTS = HERE.parents[1] / "clients"
-BOTH = """<project xmlns="http://maven.apache.org/POM/4.0.0">
-  <modelVersion>4.0.0</modelVersion>
-  <groupId>test</groupId>
-  <artifactId>both</artifactId>
-  <version>1</version>
-  <packaging>pom</packaging>
-  <modules><module>client</module><module>agent</module></modules>
-</project>
-"""
 STUCK = 6
 NOTES = """
 from mcp.server.mcpserver import MCPServer
@@ -67,7 +58,7 @@ def built_java(folder: Path) -> list[str]:
     for name, source in (("client", CLIENTS / "java"), ("agent", JAVA)):
         ignored = shutil.ignore_patterns("*.jsonl", "target")
         shutil.copytree(source, folder / name, ignore=ignored, dirs_exist_ok=True)
-    (folder / "pom.xml").write_text(BOTH)
+    shutil.copy(JAVA / "both.xml", folder / "pom.xml")
     run("mvn", "-q", "-B", "package", "dependency:build-classpath", "-Dmdep.outputFile=classpath",
         at=folder)  # fmt: skip
     path = (folder / "agent/classpath").read_text().strip()

@@ -12,6 +12,7 @@ from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.replay.formats import otlp_spans
 from otel_loopguard.sessions.active import ActiveSpan
 from otel_loopguard.spans.dedup import SpanDeduplicator
+from tests.tables import rows
 from tests.zero_code.interpreter import lacking
 
 SPANS = Path(__file__).resolve().parents[2].parent / "shared" / "spans"
@@ -23,22 +24,11 @@ _BROKEN = ("broken", {"x": 1})
 SCRIPT: list[tuple[str, dict[str, Any]]] = [*[_PARIS] * 6, *[_ALPHA, _BETA] * 3, _BROKEN]
 """What every single-agent capture replays (`capture/script.py`)."""
 
-UNREADABLE = {
-    "crewai__openllmetry": "only workflow, task and agent spans; no span for a tool call",
-    "crewai-react__openllmetry": "only workflow, task and agent spans; no span for a tool call",
-    "crewai-react__openinference": "in ReAct mode the wrapped method is not called: no tool spans",
-    "smolagents__genai": "one `invoke_agent` span; tool calls are not traced",
-    "smolagents-code__genai": "one `invoke_agent` span; tool calls are not traced",
-}
-"""Captures of runs that called tools, without a span for the calls."""
+UNREADABLE: dict[str, str] = dict(row.values for row in rows(__file__, "unreadable"))
+"""Captures of runs that called tools, without a span for the calls, and why."""
 
-PARTLY = {
-    "llama-index__openllmetry": (12, "the span of the failing call never ends"),
-    "crewai-react__openinference-events": (
-        10,
-        "3 repeats were refused without a span; the failing tool ran 6 times under 3 spans",
-    ),
-    "crewai-guardtrip__openinference": (5, "CrewAI's own guard ended the run after 5 calls"),
+PARTLY: dict[str, tuple[int, str]] = {
+    name: (int(count), why) for name, count, why in (row.values for row in rows(__file__, "partly"))
 }
 """Captures in which fewer calls have a span than the script has; how many, and why."""
 

@@ -12,29 +12,13 @@ from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
 from otel_loopguard.spans.dedup import SpanDeduplicator, absorb, contradict
 from tests.dialects.told import sections
+from tests.tables import rows
 
 MS = 1_000_000
 PARIS = '{"query": "paris"}'
-BARE = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
-ARGUMENTS = "gen_ai.tool.call.arguments"
 SAYS: dict[str, dict[str, Any]] = {
-    "nothing": {},
-    "bare": BARE,
-    "whole": {**BARE, ARGUMENTS: PARIS, "gen_ai.tool.call.result": "nothing"},
-    "rome": {ARGUMENTS: '{"query": "rome"}'},
-    "id": {"gen_ai.tool.call.id": "call_0"},
-    "failed": {"error.type": "tool_error"},
-    "mcp": {"mcp.method.name": "tools/call"},
-    "agent": {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "looper"},
-    "chat": {"gen_ai.operation.name": "chat", "gen_ai.usage.input_tokens": 10},
-    "node": {
-        "gen_ai.operation.name": "execute_task", "gen_ai.task.name": "onerr.before_model",
-    },
-    "openinference": {
-        "openinference.span.kind": "TOOL", "tool.name": "search", "input.value": PARIS,
-        "output.value": "nothing",
-    },
-}  # fmt: skip
+    name: json.loads(has) for name, has in (row.values for row in rows(__file__, "says"))
+}
 CASES = sections("dedup.txt")
 
 

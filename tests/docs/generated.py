@@ -5,6 +5,7 @@ import json
 import re
 from collections.abc import Callable, Iterable
 from functools import partial
+from pathlib import Path
 from typing import Any, Literal, cast, get_args, get_origin
 
 import typer
@@ -27,6 +28,7 @@ from tests.docs.markdown import ROOT, table
 from tests.docs.programs import SAMPLE, command_line, need_shared, plain
 from tests.docs.trace import replayed, tree
 from tests.fields import fields_of
+from tests.tables import toml
 
 Write = Callable[[], str]
 _DECEPTIONS = (ROOT / "tests/detectors/deceptions.txt").read_text(encoding="utf-8")
@@ -50,18 +52,7 @@ def shown(*arguments: str, head: int | None = None) -> Write:
     return write
 
 
-FAMILIES = {
-    "General": r"enabled|mode|switched_off|detectors|sensitivity|digest_key",
-    "Tools": r"((poll|exempt|read|write|once)_)?tools$",
-    "Tool calls": r"(repeat|error|similar|transient|wait|step_timeout)_",
-    "Policy": r"max_action|(steer|ask|deny|pause|abort|hint_climbs)_|warning_|strategies|diagnoser",
-    "Limits": r"limits$|budget_|stall_|graph_iterations|agent_limits|task_limits|prices_file",
-    "Context and judge": r"context_|judge$",
-    "Escalation": r"escalat|webhook_|control_socket",
-    "Breakers and execution": r"breaker|execution_",
-    "Multiple processes": r"store_|share_control|propagation_",
-    "Telemetry": r"telemetry_|decision_spans|span_events|verdicts",
-}
+FAMILIES: dict[str, str] = toml(Path(__file__).with_suffix(".toml"))
 """Headings of the tables of settings, and how the names below them begin; others are general."""
 
 

@@ -24,6 +24,7 @@ from tests.escalation.agents import until
 from tests.hooks.running import PROGRAM, Home
 from tests.server.serving import call, post, serving
 from tests.stores.servers import Server
+from tests.tables import content, rows
 
 SETTINGS = {"escalate_on": "pause,ask,cycle,warning", "tuning": {"admin": {"heartbeat_s": 0.2}}}
 CONTENT = ("secret-argument", "nothing was found")
@@ -236,18 +237,13 @@ def test_a_session_is_shown(peer: Peer, session: str) -> None:
 
 def test_a_session_is_paused_resumed_and_aborted(peer: Peer, session: str) -> None:
     """With who and why; a person without a name is `by hand`."""
-    for op, more, action, by, reason in (
-        ("pause", {"reason": "look", "by": " anna "}, "pause", "anna", "look"),
-        ("resume", {"guidance": "use B", "by": "bob"}, "hint", "bob", "told by a person"),
-        ("resume", {"by": "bob"}, "allow", "bob", None),
-        ("pause", {}, "pause", "by hand", "paused by hand"),
-        ("abort", {"by": "x" * 200}, "abort", "x" * 100, "aborted by hand"),
-        ("resume", {}, "allow", "by hand", None),
-    ):
-        reply = peer.ask(op, session=session, **more)
+    for row in rows(__file__, "orders"):
+        op, more, action, by, reason = (content(cell).decode() for cell in row.values)
+        reply = peer.ask(op, session=session, **json.loads(more))
         assert (reply["ok"], reply["action"]) == (True, action), op
-        row = row_of(peer, session)
-        assert (row["action"], row["by"], row["reason"]) == (action, by, reason), op
+        found = row_of(peer, session)
+        told = (found["action"], found["by"], found["reason"])
+        assert told == (action, by, json.loads(reason)), op
 
 
 def test_an_aborted_session_is_not_paused(peer: Peer, session: str) -> None:
@@ -285,17 +281,8 @@ def test_an_escalation_is_answered_once(peer: Peer, session: str) -> None:
     """By the session, or its own id; what is no answer changes nothing."""
     escalation = put_before_people(peer, session)
     about = {"session": session, "by": "anna"}
-    for wrong, why in (
-        ({"answer": "perhaps"}, "must be one of"),
-        ({}, "must be one of"),
-        ({"answer": "continue", "plan": json.dumps(PLAN)}, "a plan goes with"),
-        ({"answer": "modify_plan", "plan": "[{"}, "plan must be a JSON list of tasks"),
-        ({"answer": "modify_plan", "plan": '[{"id": "a", "depends_on": ["a"]}]'}, "a"),
-        ({"answer": "abort", "limit": 3}, "a limit goes with"),
-        ({"answer": "continue", "limit": "many"}, "limit of an answer must be a number"),
-        ({"answer": "continue", "limit": 3}, "about no budget"),
-    ):
-        reply = peer.ask("answer", **about, **wrong)
+    for wrong, why in (row.values for row in rows(__file__, "wrong")):
+        reply = peer.ask("answer", **about, **json.loads(wrong))
         assert (reply["ok"], reply["error"]) == (False, "refused"), wrong
         assert why in reply["message"]
     assert row_of(peer, session)["escalation"] == escalation
@@ -337,25 +324,19 @@ def test_nobody_takes_a_name_of_the_guard(peer: Peer, session: str) -> None:
 
 
 def test_what_is_no_text_is_refused(peer: Peer, session: str) -> None:
-    for op, name in (
-        ("abort", "reason"), ("abort", "by"), ("resume", "guidance"), ("answer", "escalation"),
-        ("answer", "answer"),
-    ):  # fmt: skip
+    for op, name in (row.values for row in rows(__file__, "texts")):
         for value in (3, None, ["x"], {"x": 1}):
             reply = peer.ask(op, session=session, **{name: value})
             assert (reply["error"], reply["message"]) == ("refused", f"{name} must be a string")
     assert row_of(peer, session)["action"] == "allow"
 
 
-@pytest.mark.parametrize(
-    ("op", "name"),
-    [("pause", "reson"), ("abort", "guidance"), ("resume", "reason"), ("allow", "x" * 9000),
-     ("answer", "actoin"), ("answer", "op2")],
-)  # fmt: skip
+@pytest.mark.parametrize(("op", "name"), rows(__file__, "strange"))
 def test_what_a_request_does_not_take_is_refused(
     peer: Peer, session: str, op: str, name: str
 ) -> None:
     """Misspelt, it did nothing in silence, and the rest was done."""
+    name = content(name).decode()
     reply = peer.ask(op, session=session, **{name: "enough"})
     assert reply["error"] == "refused"
     assert name[:90] in reply["message"]
@@ -371,13 +352,8 @@ def test_long_texts_are_cut(peer: Peer, session: str) -> None:
 def test_what_is_no_request_is_refused(peer: Peer) -> None:
     if isinstance(peer, OverHttp):
         pytest.skip("there the path says what is asked")
-    for data, error in (
-        *((b'{"op": %b}' % op, "unknown_request") for op in (b'"explode"', b"3", b'["abort"]')),
-        (b"{}", "unknown_request"),
-        (b'{"op": "abort", "session": ["held"]}', "refused"),
-        (b'{"op": "abort", "session": "%b"}' % (b"x" * 15_000), "unknown_session"),
-    ):
-        assert json.loads(peer.send(data))["error"] == error, data
+    for data, error in (row.values for row in rows(__file__, "no_requests")):
+        assert json.loads(peer.send(content(data)))["error"] == error, data
 
 
 @pytest.mark.parametrize("data", [b"", b"[1, 2]", b"{", b"\xff\xfe", b'"x"', b"x" * 100_000])

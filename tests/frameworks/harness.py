@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.programs import Interpreter
-from tests.tables import toml
+from tests.tables import rows, toml
 from tests.zero_code.interpreter import PYTHON, ROOT, environment, lacking
 from tests.zero_code.interpreter import missing as missing_modules
 
@@ -74,25 +74,12 @@ class Framework:
         return (self.environment / "complete").exists()
 
 
+_OTHERS = "openinference.instrumentation."
 _BESIDE = ("langchain", "openai_agents", "pydantic_ai")
 """Those that the interpreter of the tests has."""
-_TABLE = """
-langchain | LangChain, LangGraph | langchain.agents.middleware +langchain
-openai_agents | OpenAI Agents SDK | agents +openai_agents
-pydantic_ai | pydantic-ai | pydantic_ai.capabilities
-google_adk | Google ADK | google.adk
-crewai | CrewAI | crewai +crewai
-strands | Strands | strands
-smolagents | smolagents | smolagents +smolagents
-llama_index | LlamaIndex | llama_index.core +llama_index
-autogen | AutoGen | autogen_agentchat +autogen_agentchat
-agent_framework | Microsoft Agent Framework | agent_framework
-mcp | MCP | mcp
-"""
 FRAMEWORKS = {
-    name: Framework(name, title, tuple(modules.split()), apart=name not in _BESIDE)
-    for line in _TABLE.replace("+", "openinference.instrumentation.").strip().splitlines()
-    for name, title, modules in [line.split(" | ")]
+    name: Framework(name, title, tuple(needs.replace("+", _OTHERS).split()), name not in _BESIDE)
+    for name, title, needs in (row.values for row in rows(__file__, "frameworks"))
 }
 """Every framework by name; in this order it stands in docs/frameworks.md."""
 

@@ -29,18 +29,7 @@ from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from otel_loopguard.replay.transcripts.folders import usual_folders
 from tests.hooks.running import PROGRAM, Home
 from tests.stores.servers import wait_for
-
-NESTED = b"[" * 800 + b"]" * 800
-INPUTS = {
-    "half of a character": rb'{"command": "echo \ud83d"}',
-    "a number of 5,000 digits": b'{"n": ' + b"9" * 5_000 + b"}",
-    "a number without end": b'{"n": 1e400}',
-    "no number": b'{"n": NaN}',
-    "deep": b'{"n": ' + NESTED + b"}",
-    "JSON in text": json.dumps(r'{"command": "\ud83d"}').encode(),
-    "a large number in text": json.dumps('{"n": ' + "9" * 40 + "}").encode(),
-    "deep JSON in text": json.dumps('{"n": ' + NESTED.decode() + "}").encode(),
-}
+from tests.tables import content, rows
 
 
 @pytest.fixture
@@ -58,13 +47,13 @@ def ask(handler: RequestHandler, agent: str, event: bytes) -> bytes:
 
 @pytest.mark.parametrize("named", [True, False])
 @pytest.mark.parametrize("agent", ["claude-code", "codex", "vscode"])
-@pytest.mark.parametrize("given", INPUTS.values(), ids=INPUTS)
+@pytest.mark.parametrize(("_", "given"), rows(__file__, "given"))
 def test_a_loop_is_seen_whatever_it_passes(
-    handler: RequestHandler, agent: str, given: bytes, named: bool
+    handler: RequestHandler, agent: str, _: str, given: str, named: bool
 ) -> None:
     answers: list[bytes] = []
     for number in range(8):
-        call = b'{"session_id": "s", "tool_name": "Bash", "tool_input": ' + given
+        call = b'{"session_id": "s", "tool_name": "Bash", "tool_input": ' + content(given)
         if named:
             call += b', "tool_use_id": "t%d"' % number
         answers.append(ask(handler, agent, call + b', "hook_event_name": "PreToolUse"}'))

@@ -17,20 +17,10 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.hooks import jsonc
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.install import BACKUP, HOOK_FILES, command_of, install
+from tests import tables
 
 WITH_HOOKS = [agent for agent in HOOK_FILES if agent != "opencode"]
-MINE = """\
-{
-  // My settings.
-  "theme": "dark", // mine
-  "hooks": {
-    "Stop": [
-      { "matcher": "x", "hooks": [{ "type": "command", "command": "say done" }] }
-    ],
-    "PreToolUse": [ { "hooks": [ { "type": "command", "command": "lint \\ud83d" } ] } ]
-  }
-}
-"""
+MINE = (Path(__file__).with_name("data") / "mine.jsonc").read_text(encoding="utf-8")
 
 
 def run(*words: str) -> Result:
@@ -172,16 +162,10 @@ def test_a_link_stays_one(user: Path, claude: Path) -> None:
     assert jsonc.loads(real.read_text(encoding="utf-8")) == {}
 
 
-BROKEN = {
-    b'{\n  "theme": "dark"\n  "hooks": {}\n}\n': "line 3", b"[]": "expected an object at the top",
-    b'{"hooks": []}': "expected an object at hooks", b"\xff\xfe{}": "codec",
-    b'{"hooks": {"Stop": {}}}': "expected a list at hooks.Stop",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(("text", "told"), BROKEN.items())
-def test_a_broken_file_is_told_of_and_not_touched(claude: Path, text: bytes, told: str) -> None:
+@pytest.mark.parametrize(("written", "told"), tables.rows(__file__, "broken"))
+def test_a_broken_file_is_told_of_and_not_touched(claude: Path, written: str, told: str) -> None:
     """It hides no other."""
+    text = tables.content(written)
     done("install", "codex")
     claude.write_bytes(text)
     for word in ("install", "uninstall"):
@@ -193,14 +177,6 @@ def test_a_broken_file_is_told_of_and_not_touched(claude: Path, text: bytes, tol
     assert claude.read_bytes() == text
     assert told in rows("claude-code")["user"]["problem"]
     assert rows("codex")["user"]["installed"]
-
-
-def test_what_cannot_be_installed_is_told_of(user: Path) -> None:
-    """Where a place cannot be written, or an agent is not known."""
-    (user / ".codex").write_text("no folder", encoding="utf-8")
-    for agent, told in (("codex", "hooks.json"), ("clippy", "claude-code, codex")):
-        result = run("install", agent)
-        assert (result.exit_code, told in result.output) == (2, True)
 
 
 def test_hooks_of_an_earlier_version_are_replaced(claude: Path) -> None:
@@ -246,12 +222,6 @@ def test_a_program_that_a_project_names_is_to_be_on_the_path(
     assert "PATH of the agent" in done("status")
 
 
-def test_codex_is_to_be_told_to_trust_them(user: Path) -> None:
-    assert "trust the hooks with /hooks" in done("install", "codex")
-    assert "trust the hooks with /hooks" in rows("codex")["user"]["todo"]
-    assert "no hooks: claude-code, cursor" in done("status")
-
-
 def test_another_plugin_of_this_name_is_left_alone(user: Path) -> None:
     file = HOOK_FILES["opencode"].user()
     file.parent.mkdir(parents=True)
@@ -291,19 +261,10 @@ VALUES = st.recursive(
 )
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "{\n}\n",
-        "{\n  // empty\n}\n",
-        '{\r\n\t"a": 1\r\n}\r\n',
-        '{\n  "a": [] // last\n}',
-        '{\n  "a": "http://x//{}", /* "hooks": [], \n */\n  "b": [1, ], // 2\n}\n',
-        "\ufeff{\n}",
-    ],
-)
-def test_a_file_is_as_it_was_once_all_is_taken_away(text: str) -> None:
+@pytest.mark.parametrize("written", tables.rows(__file__, "whole"))
+def test_a_file_is_as_it_was_once_all_is_taken_away(written: str) -> None:
     """Comments, indentation, commas at the end."""
+    text = tables.content(written).decode()
     added = jsonc.with_member(text, "hooks", {"Stop": [1]})
     assert jsonc.loads(added)["hooks"] == {"Stop": [1]}
     assert ("\r\n" in added) == ("\r\n" in text)

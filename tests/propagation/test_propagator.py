@@ -34,6 +34,7 @@ from otel_loopguard._control.signing import Seal, sealed
 from otel_loopguard._util.errors import raise_faults
 from tests.agents import agent, provider_with
 from tests.control.messages import new_name
+from tests.tables import content, rows
 from tests.zero_code.interpreter import interpreter, run
 
 TRACER = TracerProvider(shutdown_on_exit=False).get_tracer("t")
@@ -231,36 +232,18 @@ def test_third_parties_get_nothing_of_ours(propagator: LoopGuardPropagator) -> N
     assert (carrier["baggage"], len(carrier)) == ("a=1", 2)
 
 
-UNTRUSTED: dict[str, tuple[str, str]] = {
-    "unsigned": ("S=victim", "unsigned"),
-    "unsigned action": ("S=victim,C=abort", "garbage"),
-    "forged": ("S=victim,C=abort.69000000.AAAAAAAAAAAAAAAA", "forged"),
-    "for another session": ("S=victim,C={action}.{at:08x}.{seal}", "forged"),
-    "for another action": ("S={run},C=pause.{at:08x}.{seal}", "forged"),
-    "for another time": ("S={run},C={action}.{later:08x}.{seal}", "forged"),
-    "no session": ("C={action}.{at:08x}.{seal}", "garbage"),
-    "other digits": ("S={run},C={action}.{at:08x}.{seal:.15}%C3%A9", "garbage"),
-    "more than a seal": ("S={run},C={action}.{at:08x}.{seal}x", "garbage"),
-    "a long session": (f"S={'x' * 49},C={{action}}.{{at:08x}}.{{seal}}", "garbage"),
-    "oversized": (f"S={'x' * 200},C=abort", "oversized"),
-    "oversized header": (f"a={'x' * 9000},S=victim", "oversized"),
-    "twice": ("S=victim,S=other", "oversized"),
-    "garbage": ("S=%ff%fe,C=abort;;==", "garbage"),
-    "a broken header": (",,=,C=abort,;", "garbage"),
-}
-"""Session and control in a header, perhaps with parts of one that is right, and why it is not."""
-
-
-@pytest.mark.parametrize(("header", "why"), UNTRUSTED.values(), ids=UNTRUSTED.keys())
+@pytest.mark.parametrize(("_", "header", "why"), rows(__file__, "untrusted"))
 def test_what_an_outsider_sends_does_nothing(
-    propagator: LoopGuardPropagator, stopped: tuple[dict[str, str], str], header: str, why: str
-) -> None:
+    propagator: LoopGuardPropagator, stopped: tuple[dict[str, str], str], _: str, header: str,
+    why: str,
+) -> None:  # fmt: skip
     """It joins no session, stops none, is counted, and is not handed on."""
     (carrier, run), guard = stopped, LoopGuard()
     victims = [guard.flag_named(name) for name in ("victim", run)]
     action, at, seal = ours(carrier)["loopguard.control"].split(".")
     when = int(at, 16)
-    header = header.format(run=run, action=action, at=when, later=when + 1, seal=seal)
+    known = {"run": run, "action": action, "at": when, "later": when + 1, "seal": seal}
+    header = content(header).decode().format(**known)
     header = header.replace("S=", "loopguard.session=").replace("C=", "loopguard.control=")
     context = propagator.extract({**carrier, "baggage": header}, Context())
     assert named_session(context) is None

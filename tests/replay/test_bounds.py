@@ -16,13 +16,17 @@ from otel_loopguard.replay import Recording, file, recording
 from otel_loopguard.replay import labelled_runs as lines
 from tests.replay.rows import LINE as RUN
 from tests.replay.rows import whole
+from tests.tables import content, rows
 
 
 def whys(reports: Any) -> list[tuple[int, str]]:
     return [(number, why) for _, number, why in reports]
 
 
-MANY = '{"data":[{}' + ",{}" * 2000 + "]}"
+LINES = {
+    b"<run>": RUN, b"<many>": '{"data":[{}' + ",{}" * 2000 + "]}",
+    b"<long>": json.dumps({"id": "long", "steps": [0] * 11}),
+}  # fmt: skip
 BOUNDS: dict[str, tuple[tuple[object, str, int], str]] = {
     "line": ((shape, "MAX_RECORDED_VALUES", 2000), "the line has more than 2,000 values"),
     "document": (
@@ -36,29 +40,22 @@ BOUNDS: dict[str, tuple[tuple[object, str, int], str]] = {
     ),
     "blank": ((file, "_BLANK", 50), "50 blank lines in a row, the rest is not read"),
 }
-LONG = json.dumps({"id": "long", "steps": [0] * 11})
 
 
-@pytest.mark.parametrize(
-    ("bound", "content", "runs", "number"),
-    [
-        *(("line", [*[RUN] * at, MANY, *[RUN] * (2 - at)], 2, at + 1) for at in range(3)),
-        ("document", ["[", *["1,"] * 3000, "1", "]"], 0, 1),
-        ("steps", [LONG, RUN], 1, 1),
-        ("barren", [*["{}"] * 49, RUN, *["{}"] * 60, RUN], 1, 100),
-        ("blank", [*[""] * 49, RUN, *[""] * 60, RUN], 1, 100),
-    ],
-)
+@pytest.mark.parametrize(("bound", "text", "runs", "number"), rows(__file__, "costs"))
 def test_what_is_too_much_costs_one_report(  # noqa: PLR0917
-    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, bound: str, content: list[str],
-    runs: int, number: int,
+    read: Any, reports: Any, monkeypatch: pytest.MonkeyPatch, bound: str, text: str, runs: str,
+    number: str,
 ) -> None:  # fmt: skip
     """And what is honest around it is read."""
     place, why = BOUNDS[bound]
     monkeypatch.setattr(*place)
-    assert len(read("\n".join(content) + "\n")) == runs
+    written = content(text) + b"\n"
+    for name, line in LINES.items():
+        written = written.replace(name, line.encode())
+    assert len(read(written)) == int(runs)
     ((told, said),) = whys(reports)
-    assert (told, said.startswith(why)) == (number, True), said
+    assert (told, said.startswith(why)) == (int(number), True), said
 
 
 def test_lines_of_a_document_are_read_one_by_one(
@@ -101,8 +98,7 @@ def test_blank_lines_are_counted(
 ) -> None:
     """Blank lines are no lines to read, but they count, wherever a chunk of the file ends."""
     monkeypatch.setattr(file, "_CHUNK", chunk)
-    content = f"\n \n{RUN}\n\r\n\t\n\n  x\n\n\n  {RUN}  \n\n \n\n y"
-    assert len(read(content)) == 2
+    assert len(read(f"\n \n{RUN}\n\r\n\t\n\n  x\n\n\n  {RUN}  \n\n \n\n y")) == 2
     assert [number for number, _ in whys(reports)] == [7, 14]
 
 
@@ -155,8 +151,8 @@ def test_a_named_pipe_is_read(tmp_path: Path) -> None:
     """A named pipe is read to its end, also if its writer comes later than its reader."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
-    content = gzip.compress(f"{RUN}\n".encode() * 50_000)
-    late = threading.Timer(0.2, path.write_bytes, (content,))
+    packed = gzip.compress(f"{RUN}\n".encode() * 50_000)
+    late = threading.Timer(0.2, path.write_bytes, (packed,))
     late.start()
     assert len(whole(path)) == 50_000
     late.join()

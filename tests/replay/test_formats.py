@@ -243,19 +243,6 @@ def test_the_session_of_a_log_record_may_be_that_of_its_resource(read: Any) -> N
     assert first.trace_id == again.trace_id != 0
 
 
-def test_log_records_in_snake_case_with_the_name_in_the_body(read: Any, reports: Any) -> None:
-    """One that is none costs nothing but itself."""
-    written = log_records({"event.name": "tool_result", "session.id": "s", "tool_name": "Bash"})
-    [record] = written["resourceLogs"][0]["scopeLogs"][0]["logRecords"]
-    record |= {"time_unix_nano": record.pop("timeUnixNano")}
-    record |= {"body": {"stringValue": "claude_code.tool_result"}}
-    [span] = read({"resource_logs": [{"scope_logs": [{"log_records": [3, record]}]}]})
-    assert (span.name, span.end) == ("claude_code.tool_result", rows.TIME)
-    assert [why for _, _, why in reports] == [
-        "an entry of `logRecords` is a number, expected an object"
-    ]
-
-
 CASES = cases(Path(__file__).with_name("fields.txt"))
 RUN = json.dumps({"id": "r", "steps": []})
 

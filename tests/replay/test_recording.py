@@ -14,6 +14,7 @@ import pytest
 from otel_loopguard import RecordingError
 from otel_loopguard.replay import Recording, Run, file
 from tests.replay.rows import LINE as RUN
+from tests.tables import content, rows
 
 DEEP = "[" * 50_000
 
@@ -23,23 +24,11 @@ def numbers(reports: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("zipped", [False, True], ids=["plain", "gzip"])
-@pytest.mark.parametrize(
-    ("content", "runs", "why"),
-    [
-        (f"{RUN}\n\n  \n{RUN}", 2, ""),
-        (f"{RUN}\r\n\r\n  \r\n{RUN}", 2, ""),
-        (f"\ufeff{RUN}", 1, ""),
-        ("{}\n", 0, ""),
-        ('{"data": null}', 0, ""),
-        ("", 0, "the file is empty, expected OTLP"),
-        ("\n\n", 0, "the file is empty, expected OTLP"),
-        ("\x7fELF\x02\x00\x00\n" * 500, 0, "the file is binary, expected JSON text"),
-    ],
-    ids="lf crlf mark request null empty blank binary".split(),
-)
-def test_files(read: Any, reports: Any, *, zipped: bool, content: str, runs: int, why: str) -> None:
+@pytest.mark.parametrize(("text", "runs", "why"), rows(__file__, "files"))
+def test_files(read: Any, reports: Any, *, zipped: bool, text: str, runs: str, why: str) -> None:
     """A file is read to its end, or gets one report, which says what is expected."""
-    assert [run.id for run in read(content.encode(), zipped=zipped)] == ["r"] * runs
+    written = content(text).replace(b"<run>", RUN.encode())
+    assert [run.id for run in read(written, zipped=zipped)] == ["r"] * int(runs)
     assert [said.startswith(why) for _, _, said in reports] == [True] * bool(why)
     assert numbers(reports) == [1] * bool(why)
 
@@ -48,9 +37,9 @@ def test_files(read: Any, reports: Any, *, zipped: bool, content: str, runs: int
 @pytest.mark.parametrize("place", range(3))
 def test_a_broken_line_is_passed_over(read: Any, reports: Any, line: str, place: int) -> None:
     """What no parser takes costs its own line, wherever it stands, as in `fields.txt`."""
-    content = [RUN, RUN]
-    content.insert(place, line)
-    assert len(read("\n".join(content))) == 2
+    lines = [RUN, RUN]
+    lines.insert(place, line)
+    assert len(read("\n".join(lines))) == 2
     assert numbers(reports) == [place + 1]
 
 

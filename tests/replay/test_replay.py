@@ -17,6 +17,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay import Recording, Run, SpanReplay, replay_run, workers
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.spans.views import RecordedSpan, SpanView
+from tests.tables import rows
 
 
 class Log:
@@ -66,27 +67,14 @@ def fed(*spans: RecordedSpan, **limits: int) -> Log:
 
 
 OPEN, CLOSE = "open", "close"
-FAMILY = [(OPEN, 1), (OPEN, 2), (CLOSE, 2), (CLOSE, 1)]
 
 
-@pytest.mark.parametrize(
-    ("spans", "events"),
-    [
-        pytest.param(
-            [span(2, 20, 30, 1), span(3, 30, 40, 1), span(1, 10, 50)],
-            [(OPEN, 1), (OPEN, 2), (CLOSE, 2), (OPEN, 3), (CLOSE, 3), (CLOSE, 1)],
-            id="in order of their ends",
-        ),
-        pytest.param([span(2, 10, 20, 1), span(1, 10, 20)], FAMILY, id="family at one time"),
-        pytest.param([span(2, 10, 19, 1), span(1, 10, 20)], FAMILY, id="family at one start"),
-        pytest.param([span(2, 11, 20, 1), span(1, 10, 20)], FAMILY, id="family at one end"),
-        pytest.param([span(1, 10, 10)], [(OPEN, 1), (CLOSE, 1)], id="no length"),
-        pytest.param([span(1, 10, 5)], [(OPEN, 1), (CLOSE, 1)], id="ends before it starts"),
-        pytest.param([span(1, 10, None)], [(OPEN, 1)], id="never ends"),
-    ],
-)
-def test_orders(spans: list[RecordedSpan], events: list[tuple[str, int]]) -> None:
+@pytest.mark.parametrize(("_", "told", "order"), rows(__file__, "orders"))
+def test_orders(_: str, told: str, order: str) -> None:
     """Parents start before and end after their children; the clock is moved before each event."""
+    given = [[None if one == "-" else int(one) for one in each.split()] for each in told.split(",")]
+    spans = [span(*one) for one in given]  # type: ignore[arg-type]
+    events = [(OPEN if one[0] == "+" else CLOSE, int(one[1:])) for one in order.split()]
     log = fed(*spans)
     assert log.events == events
     times = {(OPEN, one.span_id): one.start for one in spans}

@@ -12,7 +12,6 @@ import threading
 from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
-from math import inf, nan
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -56,6 +55,7 @@ from tests.server.serving import (
     sessions,
 )
 from tests.stores.servers import wait_for
+from tests.tables import content, rows
 
 JSON = {"content-type": "application/json"}
 GOOD = request(call(0)).SerializeToString()
@@ -69,32 +69,23 @@ def server() -> Generator[Server]:
         yield started
 
 
+REQUESTS = {
+    "good": GOOD, "cut": GOOD[:-5], "packed and cut": gzip.compress(GOOD)[:-9],
+    "packed twice": gzip.compress(GOOD) * 2,
+}  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    ("body", "headers", "status", "why"),
-    [
-        (b"\xff\xff\xff", PROTOBUF, 400, "not a valid protobuf message"),
-        (GOOD[:-5], PROTOBUF, 400, "not a valid protobuf message"),
-        (b"{", JSON, 400, "not valid OTLP JSON"),
-        (b"[]", JSON, 400, "not valid OTLP JSON"),
-        (b'{"resourceSpans": 7}', JSON, 400, "not valid OTLP JSON"),
-        (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"zz"}]}]}]}', JSON, 400, "valid"),
-        (b'{"resourceSpans":[{"scopeSpans":[{"spans":[{"traceId":"\xc3\xa9"}]}]}]}', JSON, 400, ""),
-        (b"[" * 100_000, JSON, 400, "body"),
-        (b'{"a":' * 50_000 + b"1" + b"}" * 50_000, JSON, 400, "body"),
-        (GOOD, {"content-type": "text/plain"}, 415, "is not supported"),
-        (GOOD, {}, 415, "is not supported"),
-        (GOOD, {**PROTOBUF, "content-encoding": "br"}, 415, "is not supported"),
-        (GOOD, {**PROTOBUF, "content-encoding": "gzip"}, 400, "not valid gzip"),
-        (gzip.compress(GOOD)[:-9], {**PROTOBUF, "content-encoding": "gzip"}, 400, "cut"),
-        (gzip.compress(GOOD) * 2, {**PROTOBUF, "content-encoding": "gzip"}, 400, "goes on behind"),
-    ],
+    ("text", "media", "encoding", "status", "why"), rows(__file__, "unreadable")
 )
-def test_what_cannot_be_read_is_a_clear_error(
-    server: Server, body: bytes, headers: dict[str, str], status: int, why: str
+def test_what_cannot_be_read_is_a_clear_error(  # noqa: PLR0917
+    server: Server, text: str, media: str, encoding: str, status: str, why: str
 ) -> None:
+    body, told = REQUESTS.get(text) or content(text), {"content-type": media}
+    headers = {name: one for name, one in (told | {"content-encoding": encoding}).items() if one}
     answer = CLIENT.post(f"{server.url}/v1/traces", content=body, headers=headers)
-    assert answer.status_code == status
-    if headers.get("content-type") == "application/json":
+    assert answer.status_code == int(status)
+    if media == JSON["content-type"]:
         assert why in answer.json()["message"]
     else:
         assert why in Status.FromString(answer.content).message
@@ -165,12 +156,8 @@ def test_pages_of_other_sites_neither_read_nor_steer(
     assert forged.status_code == 415
 
 
-@pytest.mark.parametrize(
-    "body",
-    [b"[]", b"{", b'"x"', b'{"by": 7}', b'{"reason": []}', b'{"reson": "x"}', b'{"op": "abort"}',
-     b'{"session": "another"}', b'{"reply_to": "x"}'],
-)  # fmt: skip
-def test_bodies_of_other_forms_are_refused(server: Server, body: bytes) -> None:
+@pytest.mark.parametrize("body", rows(__file__, "bodies"))
+def test_bodies_of_other_forms_are_refused(server: Server, body: str) -> None:
     send(server, 0)
     url = f"{server.url}/v1/sessions/chat-1/pause"
     answer = CLIENT.post(url, content=body, headers=JSON)
@@ -179,28 +166,11 @@ def test_bodies_of_other_forms_are_refused(server: Server, body: bytes) -> None:
     assert json.loads(answer.content)["detail"]
 
 
-FORWARDS = (
-    "ftp://x", "http://", "localhost:4317", "grpc://", "ftp://me:hunter2@x", "http://me:hunter2@",
-    "http://me:hunter2/x@y", "http://[::1", "grpc://h:99999",
-)  # fmt: skip
-HEADERS = (("a b", "x"), ("a", "x\r\ny: z"), ("a", "€"), ("", "x"))
-UNUSABLE: list[tuple[dict[str, Any], str]] = [
-    ({"http": "0.0.0.0:0"}, "without tokens only loopback is served"),
-    ({"grpc": "192.0.2.1:4317"}, "without tokens only loopback is served"),
-    ({"http": "4318"}, "http = '4318': expected host:port"),
-    ({"http": "127.0.0.1:99999"}, "expected host:port"),
-    *(({"lateness_s": value}, f"lateness_s = {value}: expected") for value in (-1, nan, inf)),
-    ({"drain_s": nan}, "drain_s = nan: expected a finite number"),
-    *(({"forward": url}, "forward = ") for url in FORWARDS),
-    *(({"forward": "http://h", "headers": dict([header])}, "headers: ") for header in HEADERS),
-]
-
-
-@pytest.mark.parametrize(("settings", "why"), UNUSABLE)
-def test_what_cannot_be_used_is_an_error_at_start(settings: dict[str, Any], why: str) -> None:
+@pytest.mark.parametrize(("settings", "why"), rows(__file__, "unusable"))
+def test_what_cannot_be_used_is_an_error_at_start(settings: str, why: str) -> None:
     """Told without a password."""
     with pytest.raises(LoopGuardSettingsError, match=why) as raised:
-        Server(ServerSettings(**settings))
+        Server(ServerSettings(**json.loads(settings)))
     assert "hunter2" not in str(raised.value)
 
 
@@ -227,23 +197,11 @@ def test_a_certificate_that_cannot_be_used_is_an_error_at_start(tmp_path: Path, 
         Server(ServerSettings(certificate=certificate, key=key))
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
-        (None, r"expected a file ending in \.toml"),
-        ("", r"expected a table \[tokens\]"),
-        ("tokens = 7", r"expected a table \[tokens\]"),
-        ("[tokens]\none = 'short'", "has 5 characters, expected 16 or more"),
-        (f"[tokens]\none = '{TOKEN}'\ntwo = '{TOKEN}'", "is another's"),
-        ("[tokens]\none = [7]", "is no token"),
-        ("[tokens", "cannot be read"),
-    ],
-)
-def test_tokens_that_cannot_be_used_are_an_error(
-    tmp_path: Path, text: str | None, why: str
-) -> None:
-    file = tmp_path / ("tokens" if text is None else "tokens.toml")
-    file.write_text(text or "")
+@pytest.mark.parametrize(("text", "why"), rows(__file__, "tokens"))
+def test_tokens_that_cannot_be_used_are_an_error(tmp_path: Path, text: str, why: str) -> None:
+    file = tmp_path / ("tokens" if text == "another name" else "tokens.toml")
+    written = text.replace("\\n", "\n").replace("<token>", TOKEN)
+    file.write_text("" if text in ("another name", "nothing") else written)
     with pytest.raises(LoopGuardSettingsError, match=why) as raised:
         Tenants.from_file(file)
     assert TOKEN not in str(raised.value)

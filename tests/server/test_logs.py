@@ -7,27 +7,13 @@ from typing import Any
 import pytest
 
 from tests.server.serving import CLIENT, log_record, pair, post, serving, sessions
+from tests.tables import rows
 
 CAPTURES = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
 JSON = {"content-type": "application/json"}
 RECORDS: dict[str, dict[str, Any]] = {
-    "codex.tool_result": {
-        "conversation.id": "run-1", "tool_name": "shell", "call_id": "call-{}",
-        "arguments": '{"command": ["make", "test"]}',
-        "output": "make: test: No such file or directory",
-        "success": "false", "duration_ms": "120",
-    },
-    "claude_code.tool_result": {
-        "session.id": "run-1", "tool_name": "Bash", "tool_use_id": "toolu_{}", "success": "false",
-        "tool_input": '{"command": "make test"}', "error": "make: test: No such file or directory",
-        "duration_ms": 120,
-    },
-    "gemini_cli.tool_call": {
-        "session.id": "run-1", "function_name": "run_shell_command", "event.sequence": 0,
-        "function_args": '{"command": "make test"}', "success": "false",
-        "error": "make: test: No such file or directory", "duration_ms": 120,
-    },
-}  # fmt: skip
+    event: json.loads(has) for event, has in (row.values for row in rows(__file__, "records"))
+}
 
 
 def records(event: str, number: int, *, named: bool = True) -> bytes:
