@@ -55,7 +55,8 @@ def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
 def warn_of_let_through(made: DecisionRecord) -> None:
     """Warns if a denied loop went on because it was asked about otherwise."""
     decision, let_through = made.decision, made.session.flag.let_through
-    if let_through is not None and decision.action is Action.ABORT and decision.tool:
+    ends_a_loop = decision.action is Action.ABORT and not decision.about_limit
+    if let_through is not None and ends_a_loop and decision.tool:
         denied, asked = let_through
         if denied == decision.tool:
             warn_blind("let_through", denied, asked)
