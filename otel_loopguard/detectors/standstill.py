@@ -164,6 +164,9 @@ _RETURNS: Final = 3
 """Reverts of a file before a report: one or two are how people try things out."""
 _STATES: Final = 16
 """States that are remembered: as long a way round as the longest cycle."""
+_AGAIN_READ: Final = 0.4
+"""Weight of a file that is read again: who has lost a context reads all that were in it once
+more."""
 _NEW_STATE: Final = 0.3
 """Share of the returns that a new state leaves: going back to a list after each of its items is
 work."""
@@ -199,7 +202,7 @@ class BackToState(BaseDetector):
         if not known:
             returns *= _NEW_STATE
         elif evidence.round != last:
-            returns += 1.0 - rested
+            returns += (1.0 - rested) * (_AGAIN_READ if evidence.own else 1.0)
         if known:
             states = tuple(one for one in states if one != state)
         states = (*states, state)[-_STATES:]

@@ -459,7 +459,8 @@ class Versions:
         """True if a repeated call got an answer that differs from its last in one or two names."""
         if call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
-        shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
+        # A sign is part of a number.
+        shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace").replace("-#", "#")
         before = self._answers.get(call.exact, shape)
         keep(self._answers, call.exact, shape, _COMPARED)
         # Numbers alone are how far something has come.

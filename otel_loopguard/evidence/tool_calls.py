@@ -503,8 +503,9 @@ class ToolCallExtractor:
             if 0 < len(numbers) <= _AMOUNTS and rest.strip(_AROUND_NUMBERS):
                 found.numbers = Numbers(key_of(rest), numbers)
         if not found.failing:
-            # What was cut may differ behind the cut.
-            shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None
+            # What was cut may differ behind the cut, and what was made is told by a receipt.
+            page = outcome.size >= _NOTE and not (outcome.cut or found.makes)
+            shown = outcome.key if page else None
             found.state = shown if found.file is None else call.change
         if not (writes or found.runs_code):
             found.terms = calls.terms_of(call.sample)
