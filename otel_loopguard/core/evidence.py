@@ -175,8 +175,9 @@ class Evidence:
     revises: bool = False
     """True if its long arguments and outcome are nearly those of the call of its tool before."""
     brief: bool = False
-    """True if it asks for one more item, is no search, and was answered by a word or two: all that
-    there is to say of it. Not where they say that nothing is there."""
+    """True if it asks for one more item, is no search, and was answered by a word or two, or by a
+    record, as those of items are alike: all that there is to say of it. Not where they say that
+    nothing is there."""
     own: bool = False
     """True if it is known to read what the agent alone changes: its files."""
     empty: bool = False

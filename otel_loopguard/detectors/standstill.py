@@ -138,12 +138,12 @@ def _weight_of_short(evidence: Evidence, before: str) -> float:
         was, now = (_ITEM.sub("#", one) for one in (before, evidence.sample))
         if was == now and not _is_shuffled(before, evidence.sample):
             return 0.0
-    item = evidence.item and evidence.place is None
+    brief = evidence.brief and weight < 1.0 and not evidence.rejects
     # Of items that are not there another detector tells.
-    if (item and evidence.nothing) or (evidence.brief and not evidence.rejects):
+    if brief or (evidence.item and evidence.nothing):
         return 0.0
     well = not (evidence.failing or evidence.rejects)
-    return min(weight, ITEM) if item and well else weight
+    return min(weight, ITEM) if evidence.item and well else weight
 
 
 def _is_shuffled(before: str, sample: str) -> bool:
@@ -164,6 +164,9 @@ _RETURNS: Final = 3
 """Reverts of a file before a report: one or two are how people try things out."""
 _STATES: Final = 16
 """States that are remembered: as long a way round as the longest cycle."""
+_AGAIN_READ: Final = 0.4
+"""Weight of a file that is read again: who has lost a context reads all that were in it once
+more."""
 _NEW_STATE: Final = 0.3
 """Share of the returns that a new state leaves: going back to a list after each of its items is
 work."""
@@ -199,7 +202,7 @@ class BackToState(BaseDetector):
         if not known:
             returns *= _NEW_STATE
         elif evidence.round != last:
-            returns += 1.0 - rested
+            returns += (1.0 - rested) * (_AGAIN_READ if evidence.own else 1.0)
         if known:
             states = tuple(one for one in states if one != state)
         states = (*states, state)[-_STATES:]
@@ -245,7 +248,7 @@ class FoundNothing(CountingDetector):
                 self._counts.scale(lambda key, _: _OTHER if key == agent else 1.0)
             return None
         threshold = self._settings.tuning.calls.nothing_threshold
-        weight = _PLACE if evidence.place is not None else ITEM if evidence.item else 1.0
+        weight = ITEM if evidence.item else _PLACE if evidence.place is not None else 1.0
         weight = threshold / _ECHOES if echo else weight
         counted = self._counts.add(agent, self._counts.get(agent), evidence, weight)
         if counted is None or not reaches(counted.count, evidence.needs(threshold)):
@@ -276,7 +279,7 @@ class NothingNew(BaseDetector):
     """Were nearly all of the newest answers given before?
 
     Counts: the last 24 answers of an agent, if nine tenths were known.
-    Leaves alone: tools that always say the same; one word about each item; changes; waits.
+    Leaves alone: tools that always say the same; a word or record about each item; changes; waits.
     Cannot see: answers not captured, or always worded differently.
     """
 

@@ -267,15 +267,16 @@ _PLAIN_PAIR: Final = re.compile(r'"([^"]{1,64})":("[^"]{0,200}"?|[^,{}\[\]]{1,64
 """As above for text without a backslash, in a fraction of the time."""
 _IDENTIFIES: Final = re.compile(pattern_of("identifies"))
 _NUMBERED: Final = re.compile(
-    r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?)'
+    r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?|'
+    r'"?\d{1,9}(?:[.:-]\d{1,9}){1,8}"?)'
 )
 _NONCE: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|[0-9a-fA-F]{16}|\d{4}-\d\d-\d\d[T ]\d|\b1[4-9]\d{8}|"
     r"/(?:tmp|var)/|(?:[a-zA-Z]{1,8}\d{1,8}){3}"
 )
 _IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
-_NAMES: Final = re.compile(r"(?<![\w-])[^\W\d_]\w{2,63}")
-"""Names in a program, as of a table, a host or a file; options and most commands are none."""
+_NAMES: Final = re.compile(r"(?<![\w-])[^\W\d_][\w-]{2,63}")
+"""Names in a program, as of a table, a host or a region; options and most commands are none."""
 _SPELLED: Final = 80.0
 """Percent of two names that are common where one is the other, spelled otherwise: one letter in
 five, as in Meier and Meyer."""
@@ -347,6 +348,21 @@ def is_numbered(last: str, sample: str) -> bool:
         and _NONCE.search(value) is None
         for _, was, value in differing
     )
+
+
+def is_elsewhere(last: str, sample: str) -> bool:
+    """True if a call differs from its tool's last call in nothing but a place: page, line, time."""
+    differing = _differing(last, sample)
+    return bool(differing) and all(
+        name in _PAGING or name in _ENDS or _TIMED.search(value) is not None
+        for name, _, value in differing
+    )
+
+
+def is_of_another_file(last: str, sample: str) -> bool:
+    """True if a call differs from its tool's last call in nothing but the file that it names."""
+    differing = _differing(last, sample)
+    return bool(differing) and all(name in FILE_ARGUMENTS for name, *_ in differing)
 
 
 def is_of_others(last: str, sample: str) -> bool:
@@ -443,7 +459,8 @@ class Versions:
         """True if a repeated call got an answer that differs from its last in one or two names."""
         if call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
-        shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace")
+        # A sign is part of a number.
+        shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace").replace("-#", "#")
         before = self._answers.get(call.exact, shape)
         keep(self._answers, call.exact, shape, _COMPARED)
         # Numbers alone are how far something has come.

@@ -192,9 +192,11 @@ def _is_item(found: Evidence, call: Call, name: ToolName, last: str, said: str) 
         if found.runs_code and found.effect is _READ:
             return calls.is_of_others(last, call.sample)
         # Who guesses addresses looks for one thing, not for many; what nobody knows to read may be
-        # given its name in whatever words.
+        # given its name in whatever words. A file that has an answer is there.
         if found.effect is not _READ or "/" in call.sample:
-            return calls.is_numbered(last, call.sample)
+            return calls.is_numbered(last, call.sample) or calls.is_of_another_file(
+                last, call.sample
+            )
     # What is not there is asked for in other spellings before it is given up.
     return calls.is_another(last, call.sample, texts=name.has("judges")) and not (
         (missing or not short) and calls.is_respelled(last, call.sample)
@@ -360,7 +362,8 @@ class ToolCallExtractor:
         # What is left of a threshold as a budget is used.
         tightened = 1.0 - self._settings.tuning.budget.tighten * progress.used
         found.ease = self._habits.ease(found, since) * tightened / self._settings.sensitivity
-        found.item = _is_item(found, call, name, last, outcome.low)
+        moved = place is not None and calls.is_elsewhere(last, call.sample)
+        found.item = not moved and _is_item(found, call, name, last, outcome.low)
         if not last and tool in self._before:
             found.item = found.item or _may_be_item(found, call, name)
         self._compare(found, step, call, outcome, name)
@@ -467,7 +470,7 @@ class ToolCallExtractor:
         self, found: Evidence, step: Step, call: Call, outcome: Outcome, name: ToolName
     ) -> None:
         """Sets what a call is beside the calls of its tool before, and what it is about."""
-        writes, short = found.effect is _WRITE, outcome.size < _BRIEF
+        writes = found.effect is _WRITE
         found.own = found.effect is _READ and effects.reads_files(name, call.arguments)
         found.revises = self._versions.revises(call, outcome)
         found.variant = found.changed and self._versions.varies(call, outcome)
@@ -480,10 +483,9 @@ class ToolCallExtractor:
             keep(self._edited, found.tool, found.file, CALLS)
         found.brief = (
             item
-            and short
+            and (outcome.size < _BRIEF or outcome.raw[:1] == b"{")
             and found.fresh
-            and not (found.failing or found.nothing or found.place is not None)
-            and not name.has("searches")
+            and not (found.failing or found.nothing or name.has("searches"))
         )
         # Who guesses paths and addresses looks for one thing, not for many items.
         found.absent = (
@@ -501,8 +503,9 @@ class ToolCallExtractor:
             if 0 < len(numbers) <= _AMOUNTS and rest.strip(_AROUND_NUMBERS):
                 found.numbers = Numbers(key_of(rest), numbers)
         if not found.failing:
-            # What was cut may differ behind the cut.
-            shown = outcome.key if outcome.size >= _NOTE and not outcome.cut else None
+            # What was cut may differ behind the cut, and what was made is told by a receipt.
+            page = outcome.size >= _NOTE and not (outcome.cut or found.makes)
+            shown = outcome.key if page else None
             found.state = shown if found.file is None else call.change
         if not (writes or found.runs_code):
             found.terms = calls.terms_of(call.sample)

@@ -277,7 +277,9 @@ class Pace:
         self._works += works
         if works and not call.failing:
             if since.fresh or since.changed:
-                news = call.novelty if looks and call.novelty is not None else 1.0
+                # A look that never gave this answer before shows that something has moved.
+                news = 1.0 if since.changed or not looks else call.novelty
+                news = 1.0 if news is None else news
                 self._news += news
                 unknown = call.effect is _UNKNOWN_EFFECT and not call.runs_code
                 self._worth += news * _ALIKE / (_ALIKE + alike) if unknown else news

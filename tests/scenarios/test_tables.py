@@ -28,7 +28,6 @@ STILL = {
     "poll while a model thinks: fetch_report(id=7f2)": "denied at the 19th look, 3 to 7 s apart",
     "poll that spins for a while: Job j-7 is being processed, please check back later.":
         "denied at the 9th look without a pause: no word acquits a line",
-    "F10 files read again after compaction: 10": "back_to_state hints at 24",
     "one word about each item": "nothing_new hints at 31",
     LISTS + "check_rule(rule={prose 9})": "nothing_new hints at 27",
     LISTS + "grade(question={prose 9}, answer={prose 8})": "nothing_new hints at 27",
