@@ -468,7 +468,8 @@ def _is_same(evidence: Evidence, tool: str, call: int | None, sample: str) -> bo
 _SAID: Final = 12
 """Characters from which a verdict is one: below, words coincide."""
 _AGAIN: Final = 0.5
-"""Weight of the same try without a change in between: `exact_repeat` counts it in full."""
+"""Weight of the same try without a change in between, which `exact_repeat` counts in full, and of
+another question: it may be about another thing."""
 _ANOTHER: Final = 0.2
 """New share of a failure that makes it another one: builds that fail at one error after another
 have 0.13 to 0.35 of it, stuck ones 0 to 0.12."""
@@ -485,8 +486,8 @@ class SameVerdict(CountingDetector):
     same errors above it; equal answers that turn down what was tried. Changes in between do not
     matter.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
-    call. A test that fails between edits is asked for another way at most, and not where something
-    else in it is new.
+    call. A check of other things counts half, and is not refused. A test that fails between edits
+    is asked for another way at most, and not where something else in it is new.
     Cannot see: verdicts in words that nobody knows.
     """
 
@@ -522,7 +523,10 @@ class SameVerdict(CountingDetector):
             self._counts.forget(place)
         last = self._counts.get(place)
         changed = last is not None and evidence.epoch != last.epoch
-        weight = 1.0 if fails or last is None or changed or evidence.fresh else _AGAIN
+        # What only reads says of one thing after the other what it finds.
+        other = rejects and evidence.fresh and evidence.effect is READ and not evidence.runs_code
+        again = not (fails or changed or evidence.fresh)
+        weight = _AGAIN if last is not None and (again or other) else 1.0
         if fails and not changed:
             # Who comes back to it after a rest waits for something that others do.
             weight *= 1.0 - evidence.rested
@@ -549,7 +553,7 @@ class SameVerdict(CountingDetector):
                 own=Action.STEER if steers else None, **said,
             )  # fmt: skip
         tries = evidence.needs(_TRIES) - needed
-        identity = 0.0 if changed or evidence.call is None else 1.0 / max(tries, 1.0)
+        identity = 0.0 if changed or other or evidence.call is None else 1.0 / max(tries, 1.0)
         return self.found(
             "same_verdict", counted.count, threshold, key, evidence, times=counted.times,
             max_action=Action.ABORT, weight=identity * evidence.stop_weight, **said,

@@ -428,7 +428,9 @@ class ToolCallExtractor:
             )
         )
         found.refused = refusal is not None
-        found.rejects = rejects = tells and outcomes.rejects(outcome)
+        found.rejects = rejects = (tells and outcomes.rejects(outcome)) or (
+            outcomes.lists_errors(said) and not outcomes.is_pending(outcome)
+        )
         found.empty = empty = outcome.size <= _RECORD and outcomes.is_empty(said)
         searches = name.has("searches")
         found.nothing = (
