@@ -484,7 +484,7 @@ class SameVerdict(CountingDetector):
 
     Counts: failures of one tool with the same line, numbers included, the same below it and the
     same errors above it; equal answers that turn down what was tried. Changes in between do not
-    matter.
+    matter; another thing that passes takes three tenths.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. A check of other things counts half, and is not refused. A test that fails between edits
     is asked for another way at most, and not where something else in it is new.
@@ -493,6 +493,7 @@ class SameVerdict(CountingDetector):
 
     name = "same_verdict"
     signs = ("failure", "rejects")
+    lasting = True
     # After 200 calls such a line is forgotten: longer work has been about other things.
     counting: ClassVar = {"fade": ACROSS, "earlier": 1.0, "window": 200}
     __slots__ = ("_scores", "_steered")
@@ -512,6 +513,11 @@ class SameVerdict(CountingDetector):
         # found are no build that fails.
         fails = line is not None and evidence.failing and (evidence.runs_code or not evidence.fresh)
         rejects = evidence.rejects and not evidence.error and verdict is not None
+        passes = evidence.fresh and not (evidence.failing or evidence.rejects or evidence.runs_code)
+        if passes and self._counts.repeated:
+            # Of many things some are turned down.
+            own = evidence.agent, evidence.tool
+            self._counts.scale(lambda at, _: _OTHER if at[:2] == own else 1.0)
         if evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
             return None
         # A call that fails for its own item is told by all of its answer.
