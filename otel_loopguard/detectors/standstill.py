@@ -471,7 +471,8 @@ def _is_same(evidence: Evidence, tool: str, call: int | None, sample: str) -> bo
 _SAID: Final = 12
 """Characters from which a verdict is one: below, words coincide."""
 _AGAIN: Final = 0.5
-"""Weight of the same try without a change in between: `exact_repeat` counts it in full."""
+"""Weight of the same try without a change in between, which `exact_repeat` counts in full, and of
+another question: it may be about another thing."""
 _ANOTHER: Final = 0.2
 """New share of a failure that makes it another one: builds that fail at one error after another
 have 0.13 to 0.35 of it, stuck ones 0 to 0.12."""
@@ -486,10 +487,10 @@ class SameVerdict(CountingDetector):
 
     Counts: failures of one tool with the same line, numbers included, the same text below it and
     the same errors above it; equal answers that turn down what was tried. Changes in between do not
-    matter.
+    matter; another thing that passes takes three tenths.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
-    call. A test that fails between edits is asked for another way at most, and not where something
-    else in it is new. Verdicts about one thing after another are only hinted at.
+    call. Verdicts about one thing after another are only hinted at. A test that fails between edits
+    is asked for another way at most, and not where something else in it is new.
     Cannot see: verdicts in words that nobody knows.
     """
 
@@ -526,7 +527,10 @@ class SameVerdict(CountingDetector):
             self._counts.forget(place)
         last = self._counts.get(place)
         changed = last is not None and evidence.epoch != last.epoch
-        weight = 1.0 if fails or last is None or changed or evidence.fresh else _AGAIN
+        # What only reads says of one thing after the other what it finds.
+        reads = rejects and evidence.fresh and evidence.effect is READ and not evidence.runs_code
+        again = not (fails or changed or evidence.fresh)
+        weight = _AGAIN if last is not None and (again or reads) else 1.0
         if fails and not changed:
             # Who comes back to it after a rest waits for something that others do.
             weight *= 1.0 - evidence.rested
@@ -554,7 +558,7 @@ class SameVerdict(CountingDetector):
             )  # fmt: skip
         tries = evidence.needs(_TRIES) - needed
         # A verdict about one thing after another turns down no try.
-        others = evidence.call is None or (evidence.item and not evidence.runs_code)
+        others = evidence.call is None or reads or (evidence.item and not evidence.runs_code)
         identity = 0.0 if changed or others else 1.0 / max(tries, 1.0)
         return self.found(
             "same_verdict", counted.count, threshold, key, evidence, times=counted.times,
@@ -566,8 +570,8 @@ class SameVerdict(CountingDetector):
         if evidence.failing or evidence.rejects:
             return False
         if evidence.fresh and not evidence.runs_code and self._counts.repeated:
-            tool = evidence.tool
-            self._counts.scale(lambda key, _: _OTHER if key[1] == tool else 1.0)
+            own = evidence.agent, evidence.tool
+            self._counts.scale(lambda key, _: _OTHER if key[:2] == own else 1.0)
         return True
 
 

@@ -210,6 +210,16 @@ def file_of(arguments: object) -> str | None:
     return None
 
 
+def replaces_by_itself(arguments: object) -> bool:
+    """True if a call that names a file has its longest text twice: the old one and the new one."""
+    file = file_of(arguments)
+    if file is None:
+        return False
+    values = cast("dict[str, object]", arguments).values()
+    texts = [value for value in values if isinstance(value, str) and value != file]
+    return texts.count(max(texts, key=len, default="")) > 1
+
+
 def written_file(arguments: object) -> str | None:
     """The file that a changing call writes: one it names, or that a shell redirects to."""
     file = file_of(arguments)

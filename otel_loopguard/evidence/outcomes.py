@@ -485,12 +485,13 @@ def _within(said: object, *, failed: bool = False) -> object:
 
     A frame is a list or an object of one entry, but for what says only how the call went, or what
     MCP answers and its parts: what a server or a shell puts around each of its answers makes none
-    of them longer, and hides no word of it. What says that it failed is none, unless that is known.
+    of them longer, and hides no word of it. What says that it failed, or what was wrong, is none,
+    unless that is known.
     """
     for _ in range(_FRAMES):
         if isinstance(said, dict):
             fields = cast("dict[str, object]", said)
-            if not failed and _tells_failure(None, fields):
+            if not failed and (_tells_failure(None, fields) or lists_errors(fields)):
                 break
             parts = [value for name, value in fields.items() if not _is_status(name, value)]
             if len(parts) > 1:
@@ -609,12 +610,15 @@ def says_nothing_found(outcome: Outcome) -> bool:
 
 
 def is_empty(said: object) -> bool:
-    """True if the JSON value of an outcome is an empty list, or a record of empty values."""
+    """True if the JSON value of an outcome is empty, or a record of empty values with a list."""
     if isinstance(said, dict):
         named = cast("dict[str, object]", said)
-        return any(value == [] for value in named.values()) and all(
-            not value or name in _STATES or isinstance(value, (int, float))
-            for name, value in normalize.without_request_ids(named).items()
+        return not named or (
+            any(value == [] for value in named.values())
+            and all(
+                not value or name in _STATES or isinstance(value, (int, float))
+                for name, value in normalize.without_request_ids(named).items()
+            )
         )
     return said == []
 
@@ -626,6 +630,21 @@ def is_null(said: object) -> bool:
     named = normalize.without_request_ids(cast("dict[str, object]", said))
     return all(value is None for value in named.values()) and any(
         not any(word in name.lower() for word in WORDS["failed"]) for name in named
+    )
+
+
+def lists_errors(said: object) -> bool:
+    """True if the JSON value of an outcome has errors, and beside them words and numbers at most.
+
+    A server or a check that answers so turns down what was tried; beside data, as GraphQL has them,
+    errors are about a part of it.
+    """
+    if not isinstance(said, dict):
+        return False
+    fields = cast("dict[str, object]", said)
+    return bool(fields.get("errors")) and all(
+        name == "errors" or not value or isinstance(value, (str, int, float))
+        for name, value in islice(fields.items(), _MOST)
     )
 
 

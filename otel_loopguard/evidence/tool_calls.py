@@ -337,7 +337,10 @@ class ToolCallExtractor:
             runs_code=effects.runs_code(name, call.arguments),
             ahead=None if call.ahead is None or place is not None else (call.seed, call.ahead),
         )  # fmt: skip
-        plan = keeps_plan(tool, call.arguments)
+        # To keep a list changes nothing in the world, nor does a text in place of the same text.
+        vain = keeps_plan(tool, call.arguments) or (
+            found.effect is _WRITE and effects.replaces_by_itself(call.arguments)
+        )
         refusal = self._told(found, step, reading, call.raw, name)
         if found.makes:
             found.deed = calls.deed_of(call)
@@ -354,7 +357,7 @@ class ToolCallExtractor:
         # A command that sleeps first begins after that.
         slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
         found.began = min(step.start + slept, found.time) if slept else step.start
-        works = not (found.idle or plan)
+        works = not (found.idle or vain)
         alike = alike if found.content == shown else 0
         since = self._pace.add(found, found.began, works=works, turn=progress.turn, alike=alike)
         found.fresh, found.changed = since.fresh, since.changed
@@ -376,10 +379,9 @@ class ToolCallExtractor:
         # To its own repeats a tool that always answers the same is no different from any other.
         weigh(found, since._replace(worth=since.news) if alike > 1 else since)
         self._wait(step, found)
-        # To keep a list changes nothing in the world.
         if (
             found.effect is _WRITE
-            and not plan
+            and not vain
             and (
                 refusal is None
                 or not outcomes.changed_nothing(refusal, call.arguments, shell=name.shell)
@@ -433,7 +435,9 @@ class ToolCallExtractor:
             )
         )
         found.refused = refusal is not None
-        found.rejects = rejects = tells and outcomes.rejects(outcome)
+        found.rejects = rejects = (tells and outcomes.rejects(outcome)) or (
+            outcomes.lists_errors(said) and not outcomes.is_pending(outcome)
+        )
         found.empty = empty = outcome.size <= _RECORD and outcomes.is_empty(said)
         searches = name.has("searches")
         found.nothing = (
