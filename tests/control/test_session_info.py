@@ -177,10 +177,3 @@ def test_the_time_that_is_left_runs_while_nothing_ends() -> None:
     seconds = [one and one.seconds for one in left]
     assert seconds == [pytest.approx(200, abs=1), pytest.approx(250, abs=1)]
     assert [one and one.tokens for one in left] == [10, 10]
-
-
-def test_a_limit_that_a_person_raised_counts_as_it_is_now() -> None:
-    guard, key = LoopGuard(Settings(budget_tokens=1000)), new_name()
-    guard.observe(Step(Kind.MODEL, "m", tokens_in=900), key)
-    flag(guard, key).raised_budgets = {"tokens": 5000.0}
-    assert control.remaining(key) == Remaining(tokens=4100)
