@@ -14,11 +14,10 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
-from otel_loopguard.errors import StoreError
 from otel_loopguard.resilience.breaker import Breakers
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
-from tests.stores.memory import MemoryStore
+from tests.stores.memory import MemoryStore, TroubledStore
 from tests.stores.servers import wait_for
 from tests.tables import rows
 
@@ -214,17 +213,6 @@ def test_a_replay_shuts_nothing() -> None:
     assert live.faults.counts == {}
 
 
-class Broken(MemoryStore):
-    """A store that may be down."""
-
-    error: StoreError | None = StoreError("down")
-
-    def get(self, kind: str, key: str) -> bytes | None:
-        if self.error:
-            raise self.error
-        return super().get(kind, key)
-
-
 @pytest.fixture(params=["memory", "redis"])
 def shared(request: pytest.FixtureRequest) -> Iterator[list[Breakers]]:
     """The breakers of two processes that share a store."""
@@ -255,7 +243,7 @@ def test_others_learn_that_it_is_open_and_closed(clock: Moved, shared: list[Brea
 
 def test_a_store_that_is_down_stops_nobody(clock: Moved) -> None:
     """Breakers go on in memory, and tell the others when it is back."""
-    store = Broken()
+    store = TroubledStore("down")
     one, other = made(store), made(store)
     ended(one)
     assert (one.allow("search"), other.allow("search")) == (False, True)
