@@ -8,7 +8,6 @@ import pytest
 
 from otel_loopguard import (
     LoopGuard,
-    LoopGuardPaused,
     LoopGuardSpanProcessor,
     Settings,
     control,
@@ -51,18 +50,6 @@ def test_the_percentage_goes_by_shares(begun: str) -> None:
     assert control.milestone("ship") == 66.7
     with session(new_name()):
         assert [control.milestone(f"item {number}", of=10) for number in range(3)] == [10, 20, 30]
-
-
-def test_a_failed_plan_reaches_the_runtime(guard: LoopGuard, begun: str) -> None:
-    """The gate holds the run at its next step."""
-    control.milestones(["log in"])
-    control.milestone("log in", failed=True)
-    assert control.current().action == "allow"
-    guard.observe(step(1), begun)
-    assert control.current().action == "pause"
-    assert "'log in'" in (control.current().reason or "")
-    with pytest.raises(LoopGuardPaused):
-        control.gate(limit_s=0.01)
 
 
 def test_where_no_session_is_known_nothing_is() -> None:
