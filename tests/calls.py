@@ -73,12 +73,14 @@ class Run:
     """One session of a guard in replay, and what it decided."""
 
     settings: Settings = field(default_factory=Settings)
+    judge: Any = None
     decisions: list[Decision] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.guard = LoopGuard(
-            self.settings, clock="replay", on_decision=lambda _, found: self.decisions.append(found)
-        )
+            self.settings, clock="replay", judge=self.judge,
+            on_decision=lambda _, found: self.decisions.append(found),
+        )  # fmt: skip
 
     def calls(self, *steps: Step) -> list[str]:
         """Observes the steps; gives the actions decided so far."""

@@ -9,10 +9,10 @@ import pytest
 from otel_loopguard import LoopGuard, Settings
 from tests.control.messages import Run
 from tests.merged import merged
-from tests.stores.conftest import kept, start
+from tests.stores.conftest import kept, start, store
 from tests.stores.servers import Server
 
-__all__ = ["guards", "kept", "run", "start"]
+__all__ = ["guards", "kept", "run", "start", "store"]
 
 
 Guards = Callable[..., LoopGuard]

@@ -7,11 +7,12 @@ from typing import Any
 
 from typing_extensions import Self
 
-from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, session
+from otel_loopguard import LoopGuard, session
 from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._control.replication import ControlMessage
-from otel_loopguard.core import Action, Decision, Kind, Step
-from tests.agents import provider_with, tool_call
+from otel_loopguard.core import Action, Kind, Step
+from tests.agents import tool_call
+from tests.hostile.rig import Rig
 
 _numbers = itertools.count()
 
@@ -21,17 +22,12 @@ def new_name(kind: str = "run") -> str:
     return f"{kind}-{uuid.uuid4().hex[:12]}"
 
 
-class Run:
+class Run(Rig):
     """A session with a guard of its own; in its block the context names it."""
 
     def __init__(self, **settings: Any) -> None:
+        super().__init__(settings)
         self.key = new_name()
-        self.decided: list[Decision] = []
-        self.guard = LoopGuard(
-            Settings(**settings), on_decision=lambda _, decision: self.decided.append(decision)
-        )
-        self.processor = LoopGuardSpanProcessor(self.guard)
-        self.tracer = provider_with(self.processor).get_tracer("my.agent")
         self._named = session(self.key)
 
     def calls(self, times: int = 1) -> None:

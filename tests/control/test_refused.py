@@ -30,6 +30,7 @@ from otel_loopguard.spans.sdk_views import EndedSpanView
 from tests.agents import provider_with, tool_call
 from tests.calls import call
 from tests.control.messages import Run, action_of, new_name
+from tests.tables import rows
 
 NAME, ARGS = "search", {"q": "x"}
 
@@ -54,20 +55,12 @@ def test_calls_of_the_loop_are_refused_and_others_are_not(run: Run) -> None:
     assert control.refused("another") is None
 
 
-SPELLED = [
-    ("x", ARGS),
-    ("x", "x"),
-    ('{"n": 3}', {"n": 3}),
-    ('{"a": "x", "b": 1}', {"a": "x", "b": 1}),
-]
-
-
-@pytest.mark.parametrize(("spelled", "asked"), SPELLED)
-def test_a_call_is_known_as_its_span_has_it(run: Run, spelled: str, asked: object) -> None:
+@pytest.mark.parametrize(("spelled", "asked"), rows(__file__, "spelled"))
+def test_a_call_is_known_as_its_span_has_it(run: Run, spelled: str, asked: str) -> None:
     """OpenInference writes a single text in place of the map that has nothing else."""
     for _ in range(4):
         tool_call(run.tracer, args=spelled)
-    assert refusal(args=asked) == ("deny", "policy")
+    assert refusal(args=json.loads(asked)) == ("deny", "policy")
     assert refusal(args={"q": "y"}) is None
 
 
@@ -250,32 +243,15 @@ def agent() -> Any:
     assert made.guard.faults.counts == {}
 
 
-def marked(agent: Insisting) -> None:
-    """As adapters leave it."""
-    agent.told()
-    agent.ends("refused by the guard", error__type=semconv.ERROR_DENY)
+def ends(agent: Insisting, span: str) -> None:
+    """The span of the call ends so, `<told>` being what the agent is told."""
+    said = json.loads(span.replace("<told>", agent.told()))
+    agent.ends(said.pop("", None), **said)
 
 
 def raised(agent: Insisting) -> None:
     """The application raises an error of its own with what it was told."""
     agent.ends(ValueError(agent.told()))
-
-
-def wrapped(agent: Insisting) -> None:
-    """A framework makes a message for the model of that."""
-    said = f"Error: ToolException({agent.told()!r})\n Please fix your mistakes."
-    agent.ends(said, error__type="tool_error")
-
-
-def answered(agent: Insisting) -> None:
-    """It stands as the result of the call."""
-    agent.ends(gen_ai__tool__call__result=f"{agent.told()}\n")
-
-
-def renamed(agent: Insisting) -> None:
-    """An instrumentation puts its own type and text of the failure beside the answer."""
-    said = {"error__type": "_OTHER", "gen_ai__tool__call__result": agent.told()}
-    agent.ends("{'message': 'refused by the guard', 'data': None}", **said)
 
 
 def by_breaker(agent: Insisting) -> None:
@@ -298,16 +274,17 @@ def by_pause(agent: Insisting) -> None:
     agent.ends(f"Error executing tool post: {stop.value}")
 
 
-@pytest.mark.parametrize(
-    "refuse", [marked, raised, wrapped, answered, renamed, by_breaker, by_pause]
-)
+ENDS = [pytest.param(row.values[1], id=row.id) for row in rows(__file__, "refused")]
+
+
+@pytest.mark.parametrize("refuse", [*ENDS, raised, by_breaker, by_pause])
 def test_it_is_neither_failure_nor_repeat(
-    agent: Insisting, refuse: Callable[[Insisting], None]
+    agent: Insisting, refuse: str | Callable[[Insisting], None]
 ) -> None:
     """No detector, no count, no profile and no check learns from it."""
     for _ in range(12):
-        refuse(agent)
-    assert agent.decided == []
+        ends(agent, refuse) if isinstance(refuse, str) else refuse(agent)
+    assert agent.decisions == []
     assert agent.report.failures == 0
     assert [one for one in agent.report.tools if one.name == "post"] == []
     profile = agent.guard.profiler.summary("post")
@@ -327,7 +304,7 @@ def test_what_only_messages_tell_is_no_evidence_either(agent: Insisting) -> None
         agent.tracer.start_span("chat", attributes=attributes).end()
         result = {"type": "tool_call_response", "id": f"c{number}", "response": agent.told()}
         history += [asks, {"role": "tool", "parts": [result]}]
-    assert agent.decided == []
+    assert agent.decisions == []
     assert (agent.report.model_calls, agent.report.actions) == (12, 0)
 
 
@@ -336,9 +313,9 @@ def test_a_failure_of_the_tool_still_counts_between_refusals(agent: Insisting) -
     for _ in range(3):
         raised(agent)
         agent.ends("404 Not Found", "fetch")
-        marked(agent)
-    assert [one.action.value for one in agent.decided[:1]] == ["hint"]
-    assert all("'fetch'" in one.message and one.count <= 3 for one in agent.decided)
+        ends(agent, ENDS[0].values[0])
+    assert [one.action.value for one in agent.decisions[:1]] == ["hint"]
+    assert all("'fetch'" in one.message and one.count <= 3 for one in agent.decisions)
 
 
 def test_a_hint_behind_a_result_makes_it_no_refusal(agent: Insisting) -> None:

@@ -6,7 +6,7 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -20,7 +20,6 @@ from otel_loopguard._control.replication import (
     takes_precedence,
     wire_name,
 )
-from otel_loopguard.stores import open_store
 from otel_loopguard.stores.redis import RedisStore
 from tests.agents import Ended, agent, provider_with
 from tests.control.conftest import Guards
@@ -73,14 +72,6 @@ def one(guards: Guards) -> tuple[LoopGuard, str]:
 
 
 One = tuple[LoopGuard, str]
-
-
-@pytest.fixture
-def store(kept: Server) -> Iterator[RedisStore]:
-    """The store of the guards."""
-    found = open_store(Settings(store_url=kept.url))
-    yield found
-    found.close()
 
 
 @pytest.mark.parametrize("key", ["run", "x" * 5000 + "Größe"], ids=["short", "long"])
@@ -305,7 +296,7 @@ def test_garbage_is_counted(guards: Guards, store: RedisStore) -> None:
 def test_a_redis_that_was_away_is_told_and_heard_afterwards(
     start: Callable[..., Server], guards: Guards, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A pause during the outage counts here at once, and there when Redis is back."""
+    """What is said during the outage counts here at once, and there when Redis is back."""
     own = start()
     here, there, run = guards(own), guards(own), new_name()
     begin(run, here, there)
@@ -314,6 +305,7 @@ def test_a_redis_that_was_away_is_told_and_heard_afterwards(
     flag(there, run).clear(by="ada")
     heard(here, run, ALLOW)
     own.kill()
+    say(here, run, PAUSE, "cy")
     say(here, run, ABORT, "bob")
     assert action_of(here, run) is ABORT
     wait_for(lambda: here._writer.state == "down")  # type: ignore[union-attr]

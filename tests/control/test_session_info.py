@@ -1,5 +1,6 @@
 """Milestones that the application reports, and what is left of the limits that were set."""
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -7,17 +8,16 @@ import pytest
 
 from otel_loopguard import (
     LoopGuard,
-    LoopGuardPaused,
     LoopGuardSpanProcessor,
     Settings,
     control,
     session,
-    sessions,
     set_testing,
 )
 from otel_loopguard.core import Kind, Remaining, Step
 from tests.agents import agent, provider_with, tool_call
 from tests.control.messages import control_of, flag, new_name
+from tests.tables import rows
 
 
 def step(number: int) -> Step:
@@ -50,18 +50,6 @@ def test_the_percentage_goes_by_shares(begun: str) -> None:
     assert control.milestone("ship") == 66.7
     with session(new_name()):
         assert [control.milestone(f"item {number}", of=10) for number in range(3)] == [10, 20, 30]
-
-
-def test_a_failed_plan_reaches_the_runtime(guard: LoopGuard, begun: str) -> None:
-    """The gate holds the run at its next step."""
-    control.milestones(["log in"])
-    control.milestone("log in", failed=True)
-    assert control.current().action == "allow"
-    guard.observe(step(1), begun)
-    assert control.current().action == "pause"
-    assert "'log in'" in (control.current().reason or "")
-    with pytest.raises(LoopGuardPaused):
-        control.gate(limit_s=0.01)
 
 
 def test_where_no_session_is_known_nothing_is() -> None:
@@ -110,23 +98,11 @@ def test_many_threads_report_at_once(guard: LoopGuard, begun: str) -> None:
     assert flag(guard, begun).milestones.percent() == 100.0
 
 
-WRONG = [
-    (control.milestone, {"name": ""}, "non-empty"),
-    (control.milestone, {"name": "a", "of": 0}, "of must be"),
-    (control.milestones, {"plan": [""]}, "non-empty"),
-    *(
-        (control.milestones, {"plan": {"a": share}}, "share of the milestone 'a'")
-        for share in (-1, float("nan"))
-    ),
-    (sessions.feedback, {"decision_id": "d", "choice": "sync"}, "one of execute_sync, .*'sync'"),
-]
-
-
-@pytest.mark.parametrize(("say", "given", "told"), WRONG)
-def test_what_cannot_be_is_refused(say: Any, given: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("say", "given", "told"), rows(__file__, "wrong"))
+def test_what_cannot_be_is_refused(say: str, given: str, told: str) -> None:
     """With the value, in a sentence."""
     with pytest.raises(ValueError, match=told):
-        say(**given)
+        getattr(control, say)(**json.loads(given))
 
 
 def test_one_text_is_no_list_of_milestones() -> None:
@@ -160,26 +136,15 @@ def test_a_milestone_that_was_not_declared_does_not_count(
     assert len(caplog.records) == 1
 
 
-@pytest.mark.parametrize(
-    ("settings", "left"),
-    [
-        ({}, Remaining()),
-        ({"budget_steps": 50}, Remaining(steps=47)),
-        ({"budget_actions": 40, "budget_tokens": 1000}, Remaining(actions=38, tokens=300)),
-        ({"budget_actions": 40, "budget_task_actions": 9}, Remaining(actions=7)),
-        ({"budget_cost": 1.0, "budget_errors": 5}, Remaining(cost=0.75)),
-        ({"budget_tokens": 500}, Remaining(tokens=0)),
-    ],
-    ids=["none", "steps", "several", "of two the lesser", "money", "spent"],
-)
-def test_what_is_left_of_each_limit_that_was_set(settings: dict[str, Any], left: object) -> None:
+@pytest.mark.parametrize(("_limits", "settings", "left"), rows(__file__, "left"))
+def test_what_is_left_of_each_limit_that_was_set(_limits: str, settings: str, left: str) -> None:
     """After two calls and a model call; None of what was not set, and never below nothing."""
-    guard = LoopGuard(Settings(**settings))
+    guard, expected = LoopGuard(Settings(**json.loads(settings))), Remaining(**json.loads(left))
     with session(new_name()) as key:
         for number in range(2):
             guard.observe(step(number), key)
         guard.observe(Step(Kind.MODEL, "m", tokens_in=600, tokens_out=100, cost=0.25), key)
-        assert control.remaining() == control.remaining(session=key) == left
+        assert control.remaining() == control.remaining(session=key) == expected
 
 
 def test_the_time_that_is_left_runs_while_nothing_ends() -> None:
@@ -199,10 +164,3 @@ def test_the_time_that_is_left_runs_while_nothing_ends() -> None:
     seconds = [one and one.seconds for one in left]
     assert seconds == [pytest.approx(200, abs=1), pytest.approx(250, abs=1)]
     assert [one and one.tokens for one in left] == [10, 10]
-
-
-def test_a_limit_that_a_person_raised_counts_as_it_is_now() -> None:
-    guard, key = LoopGuard(Settings(budget_tokens=1000)), new_name()
-    guard.observe(Step(Kind.MODEL, "m", tokens_in=900), key)
-    flag(guard, key).raised_budgets = {"tokens": 5000.0}
-    assert control.remaining(key) == Remaining(tokens=4100)

@@ -1,16 +1,15 @@
 """Judges for tests, and runs that show weak signs."""
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import count
 
 from opentelemetry import context
 
-from otel_loopguard import LoopGuard, Settings
-from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.llm_judge import JudgeWorker, Question
-from tests.calls import call
+from tests.calls import Run, call
 
 WORDS = (
     "amber birch cedar delta ember fjord grove heath inlet jetty kelp larch mango night ocean "
@@ -38,24 +37,17 @@ class Bench:
 
 
 @dataclass
-class Judged:
+class Judged(Run):
     """A session with a judge; after each step the answer is waited for."""
 
-    judge: Callable[[Question], object]
-    settings: Settings
-    decisions: list[Decision] = field(default_factory=list)
     patience_s: float = 2
-
-    def __post_init__(self) -> None:
-        listen, judge = (lambda _, found: self.decisions.append(found)), self.judge
-        self.guard = LoopGuard(self.settings, clock="replay", on_decision=listen, judge=judge)  # type: ignore[arg-type]
 
     def steps(self, steps: Iterator[Step], number: int, session: str = "run") -> list[str]:
         """Observes so many steps, with time to answer between them; the actions so far."""
         for _ in range(number):
             self.guard.observe(next(steps), session)
             self.settled(self.patience_s)
-        return [decision.action.value for decision in self.decisions]
+        return self.actions
 
     def settled(self, limit_s: float = 0) -> bool:
         """Whether no question is on its way, within so many seconds."""

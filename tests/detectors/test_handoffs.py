@@ -44,25 +44,6 @@ def test_a_sub_agent_that_nothing_announced_counts_by_its_runs(*, announced: boo
     assert beside.decisions == []
 
 
-CYCLIC: list[object] = []
-CYCLIC.append(CYCLIC)
-ODD: list[object] = ["", 7, b"\xff\x00", object(), CYCLIC, "look at \ud800 this and that and those"]
-ODD += ['{"instruction": "look at', "a" * 1_000_000]
-ODD += ['{"instruction": "' + "look at this " * 100_000 + '"}']
-ODD += [" ".join(f"the Name{number}" for number in range(10_000))]
-
-
-@pytest.mark.parametrize("args", ODD, ids=range(len(ODD)))
-def test_odd_instructions_never_throw(args: object) -> None:
-    """Whatever an instrumentation writes, the hand-off is taken; so is one to nobody."""
-    run = Run()
-    for _ in range(6):
-        run.calls(surfer(args), surfer({"coworker": "b", "task": args}))
-        run.calls(Step(Kind.MODEL, "m", agent="WebSurfer", text=""))
-        run.calls(Step(Kind.HANDOFF, None, agent="a", args=args))
-    assert not run.guard.faults.counts
-
-
 @pytest.mark.parametrize("broken", [RingCycle, TopicCycle], ids=lambda one: one.name)
 def test_the_pair_count_works_on_where_the_others_fail(
     broken: type[RingCycle | TopicCycle], monkeypatch: pytest.MonkeyPatch

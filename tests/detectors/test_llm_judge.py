@@ -26,13 +26,9 @@ def settings(**own: object) -> Settings:
 
 def judged(steps: Iterator[Step], number: int, judge: Any, **own: object) -> Judged:
     """A session of so many steps, with a judge."""
-    found = Judged(judge, settings(**own))
+    found = Judged(settings(**own), judge)
     found.steps(steps, number)
     return found
-
-
-def actions(found: Judged) -> list[str]:
-    return [one.action.value for one in found.decisions]
 
 
 def test_it_is_asked_from_step_thirty_when_weak_signs_persist() -> None:
@@ -82,7 +78,7 @@ def test_two_confident_opinions_are_a_detection(most: str | None, expected: list
     found = judged(failing(), 36, Bench(0.95), **own)
     assert found.decisions == []
     found.steps(failing(), 84)
-    assert list(dict.fromkeys(actions(found))) == expected
+    assert list(dict.fromkeys(found.actions)) == expected
     first = found.decisions[0]
     assert (first.detector, first.reason, first.count) == ("judge", "judged_stuck", 2)
     assert "2 times in a row" in first.message
@@ -147,7 +143,7 @@ def test_an_async_judge_is_cancelled_at_its_limit() -> None:
     async def quick(question: Question) -> float:
         return 0.95
 
-    assert actions(judged(failing(), 60, quick))[:1] == ["hint"]
+    assert judged(failing(), 60, quick).actions[:1] == ["hint"]
     raise_faults(False)
     cancelled = threading.Event()
 
@@ -178,7 +174,7 @@ def test_nothing_waits_for_a_judge_that_hangs() -> None:
         answered.append(question.step)
         return 1.0
 
-    found = Judged(judge, settings(tuning={"judge": {"timeout_s": 0.02}}), patience_s=0)
+    found = Judged(settings(tuning={"judge": {"timeout_s": 0.02}}), judge, patience_s=0)
     for number in range(6):
         steps = failing()
         for _ in range(60):
@@ -197,7 +193,7 @@ def test_the_queue_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     release = threading.Event()
     bench = Bench(lambda _: release.wait(60) and 0.5)
     monkeypatch.setattr("otel_loopguard.detectors.llm_judge._WAITING", 2)
-    found = Judged(bench, settings(), patience_s=0)
+    found = Judged(settings(), bench, patience_s=0)
     for number in range(8):
         found.steps(failing(), 31, f"s{number}")
         if number == 0:

@@ -142,20 +142,6 @@ def test_any_state_is_read(gave: object, got: object) -> None:
     assert found[0].state == found[1].state
 
 
-MB = 1_000_000
-UNITS = [
-    "The value is read again and it differs from before. ",
-    "a",
-    " ",
-    "\n",
-    "```",
-    "plan ",
-    "(",
-]
-UNITS += ["- [ ] a task\n", "- [ ", "i will now just then ", "i am so very really "]
-UNITS += ["i am not quite it is "]
-
-
 def say(text: str | None, agent: str | None = "writer", model: str | None = "m") -> Step:
     return Step(Kind.MODEL, "chat", agent=agent, model=model, text=text)
 
@@ -182,16 +168,6 @@ def test_samples_are_kept_of_few_speakers() -> None:
     kept = list(sense._last.values())  # pyright: ignore[reportPrivateUsage]
     assert len(kept) == 4
     assert sum(len(last.sample) for last in kept) <= 8_000
-
-
-@pytest.mark.parametrize("unit", UNITS, ids=repr)
-def test_odd_texts_do_no_harm(unit: str) -> None:
-    """Whatever they are made of, nothing throws and nothing is stopped."""
-    run = Run()
-    text = unit * (MB // 20 // len(unit))
-    run.calls(*[say(text)] * 6, say("\ud800 lone surrogate " * 50))
-    assert run.guard.faults.counts == {}
-    assert set(run.actions) <= {"allow", "hint", "steer"}
 
 
 KEYS = st.lists(st.integers(0, 2**64 - 1), max_size=60)

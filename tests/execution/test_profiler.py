@@ -1,8 +1,7 @@
 """What is learned of calls: arguments, records and estimates, profiles, a store, batches."""
 
-import threading
+import json
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,8 +9,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.task import Task
-from otel_loopguard.errors import StoreError
+from otel_loopguard.core.task import Task, read
 from otel_loopguard.execution.latency import (
     CallRecord,
     Knowledge,
@@ -25,8 +23,9 @@ from otel_loopguard.execution.resources import Resources
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import time_of
 from tests.execution.past import SECOND, START, call, encoded, record
-from tests.stores.memory import MemoryStore
+from tests.stores.memory import TroubledStore
 from tests.stores.servers import wait_for
+from tests.tables import rows
 
 
 def learned(*durations: float, settings: Settings | None = None) -> Profiler:
@@ -118,29 +117,13 @@ def test_resource_profile() -> None:
     assert learned(1.0).resources("t") == nothing
 
 
-class Slow(MemoryStore):
-    """A store that answers when it is let, or fails."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.let = threading.Event()
-        self.error: StoreError | None = None
-        self.asked = 0
-
-    def records(self, tool: str) -> list[bytes]:
-        self.asked += 1
-        assert self.let.wait(60)
-        if self.error:
-            raise self.error
-        return super().records(tool)
-
-
-Rig = tuple[Slow, Writer, Profiler]
+Rig = tuple[TroubledStore, Writer, Profiler]
 
 
 @pytest.fixture
 def rig() -> Iterator[Rig]:
-    store = Slow()
+    store = TroubledStore()
+    store.let.clear()
     writer = Writer(store, Settings(), InternalErrors())
     yield store, writer, Profiler(Settings(), writer=writer)
     store.let.set()
@@ -180,7 +163,7 @@ def test_calls_are_written_behind(rig: Rig) -> None:
 def test_a_store_that_fails(rig: Rig) -> None:
     """A store that fails is left alone for a while, estimates go on, then it is asked again."""
     store, _, profiler = rig
-    store.error = StoreError("the store is gone")
+    store.error = "the store is gone"
     store.let.set()
     profiler.estimate("t")
     wait_for(lambda: profiler._resting_until > 0)
@@ -229,32 +212,17 @@ def test_independent_safe_calls() -> None:
     assert (found.sequential_ms, found.parallel_ms) == (10_000, 4000)
     assert found.can_run_in_parallel
     assert [each.duration_ms for each in found.estimates] == [1000, 2000, 3000, 4000]
-    given = Profiler(SETTINGS).batch([Task("x", "a", estimate_ms=50), B])
+    given = Profiler(SETTINGS).batch([Task("x", "a", estimate_ms=50), Task("y", "b")])
     assert given.sequential_ms == 3050
     assert [each.source.value for each in given.estimates] == ["given", "default"]
 
 
-A, B, W = Task("x", "a"), Task("y", "b"), Task("z", "w")
-
-
-@pytest.mark.parametrize(
-    ("tasks", "parallel", "reason"),
-    [
-        ([], 0, "no call"),
-        ([A], 4000, "one call"),
-        ([A, W, B], 4500, "not declared safe: w"),
-        ([A, replace(B, depends_on=("x",))], 7000, "need the result"),
-        ([A, replace(B, args={"u": "${x}"})], 7000, "need the result"),
-        ([replace(A, args="$y"), replace(B, args="$x")], 7000, "circle"),
-        ([A, replace(B, args={"price": "$0", "as": "$5"})], 4000, "every tool is declared safe"),
-        ([A, replace(B, depends_on=("not here",))], 4000, "every tool is declared safe"),
-    ],
-)
-def test_what_may_run_at_the_same_time(tasks: list[Task], parallel: float, reason: str) -> None:
+@pytest.mark.parametrize(("tasks", "parallel", "reason"), rows(__file__, "batches"))
+def test_what_may_run_at_the_same_time(tasks: str, parallel: str, reason: str) -> None:
     """A batch says why its calls wait for each other, or not, and how long it takes then."""
-    found = Profiler(SETTINGS).batch(tasks)
+    found = Profiler(SETTINGS).batch(read(json.loads(tasks))[0])
     assert found.can_run_in_parallel is ("every" in reason)
-    assert found.parallel_ms == parallel
+    assert found.parallel_ms == float(parallel)
     assert reason in found.reason
 
 

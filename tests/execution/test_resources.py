@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from itertools import chain, repeat
-from pathlib import Path
 from types import SimpleNamespace
 
 import psutil
@@ -170,24 +169,6 @@ def test_a_fault_in_the_thread_does_not_end_it(monkeypatch: pytest.MonkeyPatch) 
     assert faults.counts == {"resources:ZeroDivisionError": 1}
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-def test_a_child_looks_for_itself() -> None:
-    """The thread does not live on in the child of a fork; the next question starts one there."""
-    known = resources()
-    wait_for(lambda: known.pressure.load is not None)
-    child = os.fork()
-    if not child:
-        count = len(known.readings)
-        try:
-            wait_for(lambda: bool(known.pressure) and len(known.readings) > count)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    assert os.waitpid(child, 0)[1] == 0
-    known.stop()
-
-
 def test_a_queue_by_the_name_of_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
     """`module:function`, asked with every look; what gives no number is not known."""
     queues = SimpleNamespace(seven=lambda: 16, odd=lambda: "many")
@@ -217,24 +198,20 @@ def test_a_queue_that_cannot_be_read(place: str, told: str) -> None:
     assert "secret" not in str(error.value)
 
 
-def test_queues_on_redis(tmp_path: Path) -> None:
+def test_queues_on_redis(own_redis: Server) -> None:
     """A plain list, and what the brokers' real libraries put there; one that is not is empty."""
     load = importlib.import_module if os.environ.get("CI") else pytest.importorskip
     celery, redis, rq = (load(name) for name in ("celery", "redis", "rq"))
-    server = Server(tmp_path / "redis").start()
-    try:
-        with redis.Redis.from_url(server.url) as client:
-            client.rpush("jobs", 1, 2, 3)
-            for _ in range(2):
-                rq.Queue("slow", connection=client).enqueue("time.sleep", 0)
-        with celery.Celery(broker=server.url) as app:
-            for priority in (0, 3, 6, 9):
-                app.send_task("work", priority=priority)
-        places = ("{}#jobs", "{}#none", "celery+{}", "celery+{}#other", "rq+{}#slow", "rq+{}")
-        depths = [asked(place.format(server.url), InternalErrors()) for place in places]
-        assert depths == [3, 0, 4, 0, 2, 0]
-    finally:
-        server.kill()
+    with redis.Redis.from_url(own_redis.url) as client:
+        client.rpush("jobs", 1, 2, 3)
+        for _ in range(2):
+            rq.Queue("slow", connection=client).enqueue("time.sleep", 0)
+    with celery.Celery(broker=own_redis.url) as app:
+        for priority in (0, 3, 6, 9):
+            app.send_task("work", priority=priority)
+    places = ("{}#jobs", "{}#none", "celery+{}", "celery+{}#other", "rq+{}#slow", "rq+{}")
+    depths = [asked(place.format(own_redis.url), InternalErrors()) for place in places]
+    assert depths == [3, 0, 4, 0, 2, 0]
 
 
 def test_a_queue_that_is_gone_is_not_known() -> None:

@@ -21,7 +21,7 @@ from tests.programs import printed
 @pytest.mark.parametrize("size", [20_000, pytest.param(1_000_000, marks=pytest.mark.rare)])
 @pytest.mark.parametrize("name", texts(100))
 def test_any_text_is_judged(name: str, size: int) -> None:
-    """As arguments, command, result and error at once: every pattern of identity.
+    """As arguments, command, result and error at once, and as what a model says.
 
     What takes exponential time would never end, nor a megabyte of what takes quadratic time.
     """
@@ -32,6 +32,9 @@ def test_any_text_is_judged(name: str, size: int) -> None:
             failed = {"error": error is not None, "error_text": error}
             guard.observe(Step(Kind.TOOL, tool, args=text, outcome=text, **failed), "s")
             guard.observe(Step(Kind.TOOL, tool, args={"command": text}, outcome=text), "s")
+    run = Run()
+    run.calls(*[Step(Kind.MODEL, "m", agent="writer", text=text)] * 6)
+    assert {*run.actions} <= {"hint", "steer"}
 
 
 @pytest.mark.parametrize("size", [20_000, pytest.param(300_000, marks=pytest.mark.rare)])

@@ -100,11 +100,18 @@ def assert_skipped(caplog: pytest.LogCaptureFixture, times: int) -> None:
 def test_a_detector_that_throws_is_switched_off_for_its_session(
     kind: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """At work or when it is made, or gives no detection: counted and logged once; others go on."""
+    """At work or when it is made, or gives no detection: counted and logged once; others go on.
+
+    The report says which did not look at the whole session.
+    """
     rig = Rig({"detectors": (f"{__name__}:{kind}",)})
     runs_on(rig)
     names = {"BrokenDetector": "broken:ZeroDivisionError", "Garbage": "garbage:TypeError"}
-    assert rig.faults == {names.get(kind, f"{kind}:ZeroDivisionError"): 1}
+    fault = names.get(kind, f"{kind}:ZeroDivisionError")
+    assert rig.faults == {fault: 1}
+    report = rig.guard.report(rig.decisions[0].session)
+    assert report is not None
+    assert report.switched_off == (fault.partition(":")[0],)
     assert_skipped(caplog, 1)
     assert rig.actions == ["hint", "deny", "abort"]
     assert len([step for step in rig.steps if step.name == "search"]) == LOOP

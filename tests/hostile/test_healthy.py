@@ -9,7 +9,7 @@ from opentelemetry import trace
 from otel_loopguard import control
 from otel_loopguard.core import Action, Step
 from tests.agents import agent, tool_call
-from tests.calls import EPOCH, SECOND, Run, call
+from tests.calls import EPOCH, SECOND, call
 from tests.control.messages import flag
 from tests.hostile.rig import LOOP, MARK, TOOL, Rig
 from tests.stores.servers import wait_for
@@ -38,14 +38,6 @@ def turn(rig: Rig, session: str = "chat", calls: int = 1, result: str = "balance
             tool_call(rig.tracer, result=result, more=own)
 
 
-def test_a_resumed_session_is_still_watched(rig: Rig) -> None:
-    """Who resumes an aborted session gets the next loop stopped, too."""
-    turn(rig, calls=LOOP, result=NOTHING)
-    assert control.resume("chat")
-    turn(rig, calls=20, result=NOTHING)
-    assert flag(rig.guard, "chat").stops
-
-
 def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
     """A hint or a deny does not open a gate that a person closed."""
     rig = rigs({"max_action": "deny"})
@@ -55,14 +47,6 @@ def test_a_pause_by_hand_stays(rigs: Callable[..., Rig]) -> None:
     assert flag(rig.guard, "chat").held
     assert rig.actions == ["hint", "deny"]
     assert control.resume("chat")
-
-
-def test_a_clock_that_is_set_back_blinds_no_session() -> None:
-    """After the clock went back by an hour, loops are found as before."""
-    run = Run()
-    run.calls(call("odd", {}, "x", at=7200))
-    run.calls(*(call(outcome="nothing at all", args={}, at=at) for at in range(2, 12)))
-    assert run.actions
 
 
 def test_a_stall_belongs_to_the_session_of_its_call(rigs: Callable[..., Rig]) -> None:

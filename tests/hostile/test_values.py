@@ -52,6 +52,28 @@ def test_any_value_of_arguments_and_result(
     assert [step.name for step in rig.steps] == ["search", "search"]
 
 
+LISTS = "todo_write", "write_todos", "update_plan"
+CUT: dict[str, object] = {
+    "a text that is cut": '{"instruction": "look at',
+    "10,000 names": " ".join(f"the Name{number}" for number in range(10_000)),
+    "no list of tasks": [1, None, {}],
+}
+
+
+@pytest.mark.parametrize("value", {**VALUES, **CUT}.values(), ids={**VALUES, **CUT}.keys())
+def test_any_value_of_steps(value: object) -> None:
+    """Of hand-offs, nodes, agents and lists of tasks, bare and in what these are given."""
+    run = Run()
+    for args in (value, {"instruction": value}, {"coworker": "b", "task": value}):
+        for to in ("planner", "planner", None):
+            run.calls(Step(Kind.HANDOFF, to, agent="critic", args=args))
+            run.calls(Step(Kind.NODE, "n", args=args, outcome=value))
+            run.calls(Step(Kind.AGENT, "a", agent="a", args=args, outcome=value))
+    for tool in LISTS:
+        run.calls(*(Step(Kind.TOOL, tool, args=args) for args in (value, {"todos": value})))
+    assert run.guard.faults.counts == {}
+
+
 MARKS = [
     tuple(mark.split("="))
     for mark in (

@@ -282,32 +282,10 @@ def test_names_and_numbers_of_dependencies(name: str, needs: object) -> None:
     assert (tasks[0].id, tasks[0].depends_on) == ("3", ("1", "2"))
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "said"),
-    [
-        ("priority", "soon", "is a number, or low, medium or high"),
-        ("priority", float("nan"), "is a number"),
-        ("estimate_ms", -1, "is a number of milliseconds, 0 or more"),
-        ("estimate_ms", True, "is a number"),
-        ("estimate_ms", 10**5000, "is a number of milliseconds, 0 or more, got a very large"),
-        ("parallel_safe", "yes", "is true or false, got 'yes'"),
-        ("depends_on", [None], "is a list of ids, got None"),
-        ("depends_on", 1.5, "is a list of ids, got 1.5"),
-        ("tool", ["x"], "is a string, got a list"),
-        # Misspelt: what depends on it would run too soon, and nobody would know why.
-        ("dependson", ["b"], "'depends_on'"),
-        ("depends", "b", "'depends_on'"),
-        ("dependancies", ["b"], "'dependencies'"),
-        ("priorty", "high", "'priority'"),
-        ("estimated_ms", 500, "'estimate_ms'"),
-        ("arg", {"q": "x"}, "'args'"),
-        ("tools", "search", "'tool'"),
-    ],
-    ids=range(16),
-)
-def test_a_wrong_field_is_a_problem_and_the_task_stays(name: str, value: object, said: str) -> None:
+@pytest.mark.parametrize(("name", "value", "said"), rows(__file__, "fields"))
+def test_a_wrong_field_is_a_problem_and_the_task_stays(name: str, value: str, said: str) -> None:
     """So that the rest of the plan is looked at all the same."""
-    tasks, (problem,) = read([{"id": "a", name: value}])
+    tasks, (problem,) = read([{"id": "a", name: eval(value)}])
     assert [task.id for task in tasks] == ["a"]
     assert problem.kind == "field"
     assert problem.message.startswith("task 'a': ")

@@ -1,58 +1,16 @@
-"""The policy of a session, and what users say of actions elsewhere: none of it holds here."""
+"""What the policy of a session makes of detections."""
 
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
 import pytest
 
-import otel_loopguard
-from otel_loopguard import LoopGuardAbort, Settings, control
+from otel_loopguard import Settings
 from otel_loopguard.core import Action, Detection, Severity, Step
 from otel_loopguard.core.decision import Source
 from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
-from tests.agents import agent, tool_call
 from tests.calls import Run, call
-from tests.hostile.rig import Rig
 from tests.tables import rows
-
-NOTHING = "No results found."
-
-
-@contextmanager
-def searched(rig: Rig, times: int) -> Iterator[str]:
-    """An agent's run in a session of its own, that made so many equal calls; gives its key."""
-    with otel_loopguard.session(uuid.uuid4().hex) as key, agent(rig.tracer):
-        for _ in range(times):
-            tool_call(rig.tracer, result=NOTHING)
-        yield key
-
-
-def test_a_session_that_was_stopped_can_go_on() -> None:
-    """An abort says why, and only the runtime's own `check` raises it; who resumes it keeps it."""
-    rig = Rig()
-    with searched(rig, 8) as key:
-        with pytest.raises(LoopGuardAbort, match=r"'search' was called .* with the same arguments"):
-            control.check()
-        assert control.resume(key)
-        control.check()
-        tool_call(rig.tracer, args='{"q": "y"}', result="something new")
-        assert control.current().action is Action.ALLOW
-
-
-def test_nothing_is_put_into_the_conversation() -> None:
-    """Arguments, results and messages on the spans are what the agent wrote."""
-    rig = Rig(wrapped=True)
-    with searched(rig, 5):
-        pass
-    own = {"operation.name", "tool.name", "tool.call.arguments", "tool.call.result", "agent.name"}
-    for span in rig.exported:
-        written = dict(span.attributes or {})
-        names = {name for name in written if not name.startswith("loopguard.")}
-        assert names <= {"error.type", *(f"gen_ai.{name}" for name in own)}
-        assert written.get("gen_ai.tool.call.result", NOTHING) == NOTHING
 
 
 def found(

@@ -1,7 +1,8 @@
 """Breakers: in one process, fed by spans, and shared by several processes."""
 
-import multiprocessing
-from pathlib import Path
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import orjson
@@ -13,12 +14,12 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
-from otel_loopguard.errors import StoreError
-from otel_loopguard.resilience.breaker import Breakers, BreakerState
+from otel_loopguard.resilience.breaker import Breakers
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import RedisStore
-from tests.stores.memory import MemoryStore
-from tests.stores.servers import Server, need_redis, wait_for
+from tests.stores.memory import MemoryStore, TroubledStore
+from tests.stores.servers import wait_for
+from tests.tables import rows
 
 ERRORS = {"f": ConnectionError("reset"), "w": ValueError("invalid"), "u": RuntimeError(), "s": None}
 
@@ -35,28 +36,12 @@ def ended(breakers: Breakers, outcomes: str = "fff") -> None:
         breakers.ended("search", "tool", ERRORS[one])
 
 
-SCRIPTS: dict[str, tuple[dict[str, Any], str]] = {
-    "three in a row open it, then one trial passes": ({}, "f f s f f y f n +290 n +10 y n n"),
-    "a trial that goes well closes it": ({}, "f f f +300 y s y f f y"),
-    "a trial that fails opens it for as long again": ({}, "f f f +300 y f +290 n +10 y"),
-    "a trial whose caller died makes way": ({}, "f f f +300 y +50 n +10 y"),
-    "a trial that is cancelled is given back": ({}, "f f f +300 c y"),
-    "wrong arguments of one agent shut it for nobody": ({}, "w w w y"),
-    "nor do errors of unknown kind": ({}, "u u u y"),
-    "an error that is an answer starts the count anew": ({}, "f f w f y"),
-    "one of unknown kind does not": ({}, "f f u f n"),
-    "unclear": ({"tuning": {"resilience": {"breaker_errors": "unclear"}}}, "w w w y u u u n"),
-    "all": ({"tuning": {"resilience": {"breaker_errors": "all"}}}, "w w w n"),
-    "shadow": ({"mode": "shadow"}, "f f f f y"),
-}
-"""Outcomes (c: cancelled), seconds that pass, and whether a call is let through: y or n."""
-
-
-@pytest.mark.parametrize("name", SCRIPTS)
-def test_three_failures_in_a_row_open_it_for_300_seconds(clock: Moved, name: str) -> None:
+@pytest.mark.parametrize(("_name", "script", "settings"), rows(__file__, "scripts"))
+def test_three_failures_in_a_row_open_it_for_300_seconds(
+    clock: Moved, _name: str, script: str, settings: str
+) -> None:
     """Then one trial passes, and no second one (E5)."""
-    settings, script = SCRIPTS[name]
-    breakers = made(**settings)
+    breakers = made(**json.loads(settings or "{}"))
     for step in script.split():
         if step in ERRORS:
             ended(breakers, step)
@@ -228,33 +213,37 @@ def test_a_replay_shuts_nothing() -> None:
     assert live.faults.counts == {}
 
 
-class Broken(MemoryStore):
-    """A store that may be down."""
+@pytest.fixture(params=["memory", "redis"])
+def shared(request: pytest.FixtureRequest) -> Iterator[list[Breakers]]:
+    """The breakers of two processes that share a store."""
+    stores: list[RedisStore] = [MemoryStore()] * 2
+    if request.param == "redis":
+        settings = Settings(store_url=request.getfixturevalue("own_redis").url)
+        stores = [RedisStore(settings) for _ in range(2)]
+    both = [made(store) for store in stores]
+    yield both
+    for breakers in both:
+        assert breakers._writer is not None
+        breakers._writer.close(0)
 
-    error: StoreError | None = StoreError("down")
 
-    def get(self, kind: str, key: str) -> bytes | None:
-        if self.error:
-            raise self.error
-        return super().get(kind, key)
-
-
-def test_others_learn_that_it_is_open_and_closed(clock: Moved) -> None:
-    """In the background: nobody waits for the store."""
-    store = MemoryStore()
-    one, other = made(store), made(store)
+def test_others_learn_that_it_is_open_and_closed(clock: Moved, shared: list[Breakers]) -> None:
+    """In the background; of two that ask at once one makes the trial, and its success ends it."""
+    one, other = shared
     ended(one)
     wait_for(lambda: not other.allow("search"))
     assert other.standing("search") == one.standing("search")
     clock.advance(300)
-    assert [one.allow("search"), other.allow("search"), one.allow("search")] == [True, False, False]
-    ended(one, "s")
-    wait_for(lambda: other.allow("search"))
+    with ThreadPoolExecutor(2) as pool:
+        tried = [*pool.map(lambda each: sum(each.allow("search") for _ in range(20)), shared)]
+    assert sorted(tried) == [0, 1]
+    ended(shared[tried.index(1)], "s")
+    wait_for(lambda: all(each.allow("search") for each in shared))
 
 
 def test_a_store_that_is_down_stops_nobody(clock: Moved) -> None:
     """Breakers go on in memory, and tell the others when it is back."""
-    store = Broken()
+    store = TroubledStore("down")
     one, other = made(store), made(store)
     ended(one)
     assert (one.allow("search"), other.allow("search")) == (False, True)
@@ -265,13 +254,12 @@ def test_a_store_that_is_down_stops_nobody(clock: Moved) -> None:
     wait_for(lambda: (one.allow("search"), other.allow("search")) == (False, False))
 
 
+UNTIL = b'{"until": 9, "at": 1, "failures": 1}'
+
+
 @pytest.mark.parametrize(
     "raw",
-    [
-        *(b"\xff", b"[]", b"{}", b"1"),
-        b'{"until": "x", "at": 1, "failures": 1}',
-        b'{"until": -1, "at": 1, "failures": 1}',
-    ],
+    [b"\xff", b"[]", b"{}", b"1", *(UNTIL.replace(b"9", odd) for odd in (b'"x"', b"-1"))],
 )
 def test_what_is_not_understood_is_left_alone(raw: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """It is warned of with its key, once, and not overwritten."""
@@ -306,45 +294,3 @@ def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Moved) -> None:
     assert not breakers.allow("search")
     clock.advance(300)
     assert breakers.allow("search")
-
-
-def _worker(url: str, start: Any, allowed: Any, closing: Any) -> None:
-    """A process: learns that the breaker is open, and asks for the trial with all the others."""
-    breakers = made(RedisStore(Settings(store_url=url)))
-    wait_for(lambda: breakers.standing("search").state is not BreakerState.CLOSED)
-    start.wait()
-    wait_for(lambda: breakers.standing("search").state is BreakerState.HALF_OPEN)
-    tried = sum(breakers.allow("search") for _ in range(20))
-    allowed.put(tried)
-    start.wait()
-    ended(breakers, "s" * tried)
-    wait_for(lambda: breakers.allow("search"))
-    assert breakers._writer is not None
-    breakers._writer.close()
-    closing.put(True)
-
-
-def test_half_open_lets_one_trial_through_across_processes(tmp_path: Path) -> None:
-    """Two processes on a real Redis ask at once; its success lets all of them go on."""
-    need_redis()
-    server = Server(tmp_path / "redis").start()
-    spawn = multiprocessing.get_context("spawn")
-    tuning = {"resilience": {"breaker_open_s": 1}}
-    opener = made(RedisStore(Settings(store_url=server.url)), tuning=tuning)
-    start, allowed, closing = spawn.Barrier(2), spawn.Queue(), spawn.Queue()
-    given = (server.url, start, allowed, closing)
-    workers = [spawn.Process(target=_worker, args=given) for _ in range(2)]
-    try:
-        for worker in workers:
-            worker.start()
-        ended(opener)
-        assert sorted(allowed.get(timeout=60) for _ in workers) == [0, 1]
-        assert [closing.get(timeout=60) for _ in workers] == [True, True]
-        for worker in workers:
-            worker.join(60)
-    finally:
-        for worker in workers:
-            worker.kill()
-        assert opener._writer is not None
-        opener._writer.close(0)
-        server.kill()

@@ -194,41 +194,21 @@ def test_hooks_and_the_environment_of_a_hook_do_nothing(
     assert not (tmp_path / "elsewhere").exists()
 
 
-ALL = {".gitattributes": "* filter=x\n"}
-CLEAN = '[filter "x"]\nclean = EVIL\n'
-MONITOR = "[core]\nfsmonitor = EVIL\n"
-PLANTED: dict[str, dict[str, str]] = {
-    "clean": {**ALL, ".git/config": CLEAN},
-    "smudge": {**ALL, ".git/config": '[filter "x"]\nsmudge = EVIL\n'},
-    "process": {**ALL, ".git/config": '[filter "x"]\nprocess = EVIL\n'},
-    "include.path": {**ALL, ".git/config": "[include]\npath = WORK/more.ini\n", "more.ini": CLEAN},
-    # As `git lfs install --local` does, without a file in the working tree.
-    "info/attributes": {".git/info/attributes": "* filter=x\n", ".git/config": CLEAN},
-    # In the configuration that holds for all repositories of a user.
-    "user's configuration": {**ALL, "../gitconfig": f"{CLEAN}smudge = EVIL\n"},
-    "fsmonitor": {".git/config": MONITOR},
-    # A repository inside, which the one outside knows.
-    "nested": {"inner/.gitattributes": "* filter=x\n", "inner/.git/config": CLEAN + MONITOR},
-    "core.worktree": {**ALL, ".git/config": f"{CLEAN}[core]\nworktree = WORK/..\n"},
-}
-"""What makes git run a program where the configuration is read; added to each file."""
-
-
-@pytest.mark.parametrize("planted", PLANTED)
+@pytest.mark.parametrize(("place", "files"), rows(__file__, "planted"))
 def test_no_program_of_the_workspace_is_started(
-    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: str
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str, files: str
 ) -> None:
     """Neither by a checkpoint nor by a restore, and files come back as they were."""
     monkeypatch.setenv("GIT_CONFIG_GLOBAL", str(tmp_path / "gitconfig"))
     evil = repository.write("../evil.sh", f"#!/bin/sh\ntouch {tmp_path}/ran\ncat\n")
     evil.chmod(0o755)
-    if planted == "nested":
+    if place == "nested":
         inner = Repository(repository.folder / "inner")
         inner.write("b.txt", "one\n")
         inner.commit("inner")
         repository.git("add", "inner")
         inner.write("b.txt", "two\n")
-    for name, text in PLANTED[planted].items():
+    for name, text in json.loads(files).items():
         with (repository.folder / name).open("a") as file:
             file.write(text.replace("EVIL", str(evil)).replace("WORK", str(repository.folder)))
     checkpoints = points(repository.folder)
@@ -262,23 +242,14 @@ def test_files_are_kept_byte_for_byte(
     assert made.read("a.txt") == content
 
 
-@pytest.mark.parametrize(
-    ("init", "after"),
-    [
-        ([], ["update-index", "--split-index"]),
-        ([], ["pack-refs", "--all"]),
-        (["--object-format=sha256"], ["status"]),
-        (["--separate-git-dir=../aside"], ["status"]),
-    ],
-    ids=["split index", "packed refs", "sha256", "separate"],
-)
-def test_a_repository_of_another_form(tmp_path: Path, init: list[str], after: list[str]) -> None:
+@pytest.mark.parametrize(("_name", "init", "after"), rows(__file__, "forms"))
+def test_a_repository_of_another_form(tmp_path: Path, _name: str, init: str, after: str) -> None:
     """What git reads, a checkpoint has; a file that is tracked though it is ignored is in it."""
-    made = Repository(tmp_path / "work", *init)
+    made = Repository(tmp_path / "work", *init.split())
     made.write(".gitignore", "*.log\n")
     made.write("kept.log", "one\n")
     made.commit("first", "-Af")
-    made.git(*after)
+    made.git(*after.split())
     made.write("kept.log", "two\n")
     point = points(made.folder).create()
     made.write("kept.log", "three\n")

@@ -8,6 +8,7 @@ from otel_loopguard.core.report import Context, Memory
 from otel_loopguard.evidence import parsed
 from otel_loopguard.evidence.effects import written_file
 from tests.calls import Run, call, handle_of
+from tests.tables import rows
 
 ANSWER = "No results were found for this question, in any of the sources."
 
@@ -145,30 +146,25 @@ def test_a_large_context_is_said_once() -> None:
 
 
 NOTHING = "No results were found for this question."
-SHRINKS = [60_000, 9_000, 10_000]
 
 
-@pytest.mark.parametrize(
-    ("between", "action"),
-    [
-        ([], "deny"),
-        ([model(tokens) for tokens in SHRINKS], "hint"),
-        ([model(tokens) for tokens in (60_000, 500, 61_000, 500, 62_000)], "deny"),
-        ([model(tokens) for tokens in (60_000, 50_000, 45_000)], "deny"),
-        ([model(tokens) for tokens in (6_000, 900, 1_000)], "deny"),
-        ([model(60_000, agent="a"), *(model(2000, agent="b") for _ in range(3))], "deny"),
-        ([model(60_000), sub_agent(), model(900), model(1000)], "deny"),
-    ],
-    ids=["none", "compacted", "short questions aside", "a little smaller", "always small",
-         "two agents", "another run of an agent"],
-)  # fmt: skip
-def test_after_a_compaction_counts_weigh_half(between: list[Step], action: str) -> None:
+def worked(text: str) -> list[Step]:
+    """Model calls with so many input tokens, `a:2000` by an agent; and runs of a sub-agent."""
+    calls = [word.rpartition(":") for word in text.split()]
+    return [
+        sub_agent() if tokens == "agent" else model(int(tokens), agent=name or None)
+        for name, _, tokens in calls
+    ]
+
+
+@pytest.mark.parametrize(("_name", "action", "between"), rows(__file__, "compactions"))
+def test_after_a_compaction_counts_weigh_half(_name: str, action: str, between: str) -> None:
     """Four equal calls are a deny; a model that forgot the first ones gets a hint first."""
     run = Run(Settings(switched_off="budget"))
     # Each call is asked for by a message of its own, or two would be one round.
     twice = [call(args={"q": 1}, outcome=NOTHING), Step(Kind.MODEL, "m")] * 2
     run.calls(*twice)
-    run.calls(*between)
+    run.calls(*worked(between))
     run.calls(*twice)
     assert [decision.action.value for decision in run.decisions][-1] == action
 

@@ -20,12 +20,12 @@ from otel_loopguard import (
     session,
     sessions,
 )
-from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.report import Report
 from tests.agents import provider_with, tool_call
 from tests.calls import EPOCH, SECOND, Run, call, handle_of
 from tests.detectors.alone import steps_of
+from tests.tables import rows
 
 ANSWER = "No results were found for this question, in any of the sources."
 TABLES = Path(__file__).with_name("report.txt")
@@ -72,42 +72,24 @@ def test_the_most_used_tools_come_first_with_their_errors() -> None:
     assert report.tools[1].error_rate == pytest.approx(2 / 3)
 
 
-BOSS = Step(Kind.AGENT, "boss", agent="boss", start=EPOCH, end=EPOCH + 60 * SECOND)
-USER = Step(Kind.OTHER, "user", start=EPOCH + 50 * SECOND, end=EPOCH + 50 * SECOND)
-WRITER, CODER = work("writer", 0, 2), work("coder", 5, 35)
+OTHERS = {
+    "a boss": Step(Kind.AGENT, "boss", agent="boss", start=EPOCH, end=EPOCH + 60 * SECOND),
+    "a user": Step(Kind.OTHER, "user", start=EPOCH + 50 * SECOND, end=EPOCH + 50 * SECOND),
+    "no times": Step(Kind.MODEL, "m", agent="a"),
+}
 
 
-@pytest.mark.parametrize(
-    ("steps", "phases"),
-    [
-        ([WRITER, CODER, work("writer", 36, 40)], "writer 2.0, coder 30.0, writer 4.0"),
-        ([work("north", 0, 10), work("south", 5, 12), work("a", 13, 14)], "north 12.0, a 1.0"),
-        ([CODER, BOSS], "coder 30.0"),
-        ([WRITER, USER, work("writer", 60, 61)], "writer 2.0, writer 1.0"),
-        ([Step(Kind.MODEL, "m", agent="a")], "a None"),
-    ],
-    ids=["one after the other", "side by side", "a span around it", "a user", "no times"],
-)
-def test_phases_follow_the_agents(steps: list[Step], phases: str) -> None:
+def worked(text: str) -> Step:
+    """Another step by its name; else `a 0 2` is work of an agent from second 0 to 2."""
+    name, *times = text.split()
+    return OTHERS.get(text) or work(name, *map(float, times))
+
+
+@pytest.mark.parametrize(("_name", "steps", "phases"), rows(__file__, "phases"))
+def test_phases_follow_the_agents(_name: str, steps: str, phases: str) -> None:
     """Each stretch of work of one agent, with its time; work side by side is one."""
-    told = report_of(*steps).run.phases
+    told = report_of(*map(worked, steps.split(", "))).run.phases
     assert ", ".join(f"{one.name} {one.seconds}" for one in told) == phases
-
-
-class Broken:
-    def __init__(self, settings: Settings) -> None:
-        pass
-
-    def observe(self, evidence: object) -> None:
-        raise RuntimeError(evidence)
-
-
-def test_a_detector_that_failed_is_named() -> None:
-    """The report says which detectors did not look at the whole session."""
-    raise_faults(False)
-    report = report_of(call(), detectors=("tests.sessions.test_report:Broken",))
-    assert report.switched_off == ("Broken",)
-    assert LoopGuard(clock="replay").report("nobody") is None
 
 
 def test_a_record_does_not_grow() -> None:

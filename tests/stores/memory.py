@@ -6,6 +6,7 @@ from bisect import insort
 from collections.abc import Callable, Sequence
 
 from otel_loopguard._util.locks import reset_after_fork
+from otel_loopguard.errors import StoreError
 from otel_loopguard.stores.redis import RedisStore, time_of
 from otel_loopguard.stores.redis_connection import RedisSubscription
 
@@ -103,3 +104,28 @@ class MemoryStore(RedisStore):
 
     def close(self) -> None:
         pass
+
+
+class TroubledStore(MemoryStore):
+    """Answers once it is let, and with its error as long as it has one."""
+
+    def __init__(self, error: str | None = None) -> None:
+        super().__init__()
+        self.error = error
+        self.let = threading.Event()
+        self.let.set()
+        self.asked = 0
+
+    def _trouble(self) -> None:
+        self.asked += 1
+        assert self.let.wait(60)
+        if self.error:
+            raise StoreError(self.error)
+
+    def records(self, tool: str) -> list[bytes]:
+        self._trouble()
+        return super().records(tool)
+
+    def get(self, kind: str, key: str) -> bytes | None:
+        self._trouble()
+        return super().get(kind, key)

@@ -11,7 +11,7 @@ from otel_loopguard import Settings
 from otel_loopguard.errors import StoreError
 from otel_loopguard.stores.redis import RedisStore
 from tests.stores.conftest import Write, cluster_url
-from tests.stores.servers import Server, free_port, need_redis, wait_for
+from tests.stores.servers import Server, free_port, listen, need_redis, wait_for
 
 
 def test_topics_work_on_a_cluster(cluster: list[Server]) -> None:
@@ -98,10 +98,14 @@ def _sees_replica(port: int) -> bool:
 def test_sentinels_lead_to_the_new_master(
     watched: tuple[Server, Server, int], write: Write
 ) -> None:
-    """After a failover writes go to the one that was promoted, with what waited meanwhile."""
+    """After a failover writes go to the one that was promoted, with what waited meanwhile.
+
+    A subscription follows by itself.
+    """
     master, replica, port = watched
     url = f"redis+sentinel://127.0.0.1:{free_port()},127.0.0.1:{port}/mine/0"
     writer = write(url)
+    heard, subscription = listen(writer.store, "t")
     writer.append("s", [("a", b"1")])
     assert writer.flush(60)
     assert master.client.exists("loopguard:{s}:journal")
@@ -110,21 +114,8 @@ def test_sentinels_lead_to_the_new_master(
     writer.append("s", [("b", b"2")])
     assert writer.flush(60)
     assert replica.client.xlen("loopguard:{s}:journal") == 2
-
-
-def test_who_listens_hears_the_new_master(
-    watched: tuple[Server, Server, int], write: Write
-) -> None:
-    """A subscription follows the failover by itself."""
-    master, _, port = watched
-    store = write(f"redis+sentinel://127.0.0.1:{port}/mine/0").store
-    heard: list[bytes] = []
-    joined: list[int] = []
-    listening = store.subscribe("t", heard.append, lambda: joined.append(1))
-    wait_for(lambda: joined)
-    master.kill()
-    wait_for(lambda: _published(store) and heard)
-    listening.close()
+    wait_for(lambda: _published(writer.store) and heard)
+    subscription.close()
 
 
 def _published(store: RedisStore) -> bool:

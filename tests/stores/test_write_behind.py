@@ -19,7 +19,7 @@ from tests.agents import provider_with
 from tests.control.messages import call, flag, new_name
 from tests.escalation.hooks import Hook, served
 from tests.merged import merged
-from tests.stores.conftest import Start, Write
+from tests.stores.conftest import Write
 from tests.stores.memory import MemoryStore
 from tests.stores.servers import Server, free_port, listen, wait_for
 
@@ -291,21 +291,6 @@ def test_a_notice_is_put_and_published(write: Write) -> None:
     assert store.get("control", "k") == b"1"
     assert writer.publish("control", "k", published(b"3"))
     wait_for(lambda: heard == [b"1", b"3"])
-
-
-def test_a_notice_survives_an_outage(start: Start, write: Write) -> None:
-    """It is tried again until it is both put and published; only the newest of a key."""
-    server = start()
-    writer = write(server.url, delay_s=0)
-    _heard, subscription = listen(writer.store, "t")
-    server.kill()
-    for value in (b"1", b"2"):
-        assert writer.publish("control", "name", published(value))
-    wait_for(lambda: writer.state == "down")
-    server.start()
-    assert writer.flush(60)
-    assert writer.store.get("control", "name") == b"2"
-    subscription.close()
 
 
 LAZY = {"stores": {"delay_s": 60}, "journal": {"flush_s": 600, "flush_steps": 10_000}}

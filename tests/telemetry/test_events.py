@@ -3,9 +3,8 @@
 import threading
 import time
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import nullcontext
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -25,7 +24,7 @@ from tests.agents import Ended, agent, provider_with, tool_call
 from tests.calls import hand
 from tests.jaeger import exported, undrawn
 from tests.sessions.test_cycles import TEXTS
-from tests.stores.servers import Server, need_redis, wait_for
+from tests.stores.servers import Server, wait_for
 from tests.telemetry.scene import Scene
 
 
@@ -288,23 +287,14 @@ def test_a_span_that_is_not_exported_keeps_nothing_waiting() -> None:
     assert guard.annotation(context.trace_id, context.span_id) is None
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Server]:
-    need_redis()
-    server = Server(tmp_path / "redis")
-    server.start()
-    yield server
-    server.kill()
-
-
 def storing(server: Server, **stores: float) -> Scene:
     tuning = {"stores": {"delay_s": 0.01, **stores}}
     return Scene(store_url=server.url, digest_key="a key of sixteen", tuning=tuning)
 
 
-def test_calls_of_the_store_make_no_spans_and_are_measured(server: Server) -> None:
+def test_calls_of_the_store_make_no_spans_and_are_measured(own_redis: Server) -> None:
     """With Redis instrumented, a guard that stores leaves no span; its calls show as metrics."""
-    scene = storing(server)
+    scene = storing(own_redis)
     RedisInstrumentor().instrument(tracer_provider=scene.provider)
     try:
         with agent(scene.tracer):
@@ -322,10 +312,10 @@ def test_calls_of_the_store_make_no_spans_and_are_measured(server: Server) -> No
     assert not any("error.type" in labels for labels, _ in scene.values("loopguard.store.writes"))
 
 
-def test_a_store_that_is_gone_is_unavailable(server: Server) -> None:
+def test_a_store_that_is_gone_is_unavailable(own_redis: Server) -> None:
     """Its state, failed calls and queue are on metrics."""
-    scene = storing(server, flush_s=0.1)
-    server.kill()
+    scene = storing(own_redis, flush_s=0.1)
+    own_redis.kill()
     with agent(scene.tracer):
         tool_call(scene.tracer)
     gone = {"loopguard__store__state": "unavailable"}
