@@ -24,7 +24,7 @@ from otel_loopguard.plans import groups, validate
 from otel_loopguard.stores.redis import RedisStore
 from otel_loopguard.stores.write_behind import Writer
 from tests.calls import Run, call
-from tests.evidence.test_evidence import MB, UNITS, say
+from tests.evidence.test_evidence import say
 from tests.hostile.test_cost import HUGE as TEXTS
 from tests.stores.servers import Server
 
@@ -61,6 +61,15 @@ def test_ten_thousand_tasks_take_less_than_a_second() -> None:
         began = time.perf_counter()
         work()
         assert time.perf_counter() - began < 1
+
+
+MB = 1_000_000
+UNITS = (
+    "The value is read again and it differs from before. ", "a", " ", "\n", "```", "plan ", "(",
+    "- [ ] a task\n", "- [ ", "i will now just then ", "i am so very really ",
+    "i am not quite it is ",
+)  # fmt: skip
+"""Texts of a model: those that patterns of prose look at."""
 
 
 @pytest.mark.parametrize("unit", UNITS)
