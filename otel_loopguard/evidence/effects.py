@@ -136,18 +136,37 @@ _DAY_S: Final = 86_400
 _UNITS: Final = {"m": 60, "h": 3_600, "d": _DAY_S}
 """Seconds of the units that `sleep` takes; without one it is seconds."""
 _SLEEP: Final = re.compile(pattern_of("sleep"))
+_WAITS_S: Final = 5.0
+"""Seconds from which a call may have waited: what takes less has worked, or was soon answered."""
+_LATE: Final = 1.1
+"""How much longer than it was told to wait a call takes at most, besides a second."""
+_TOLD: Final = 32
+"""Arguments that are looked at: a call has fewer."""
+_SECONDS: Final = re.compile(r"(?<![\w.])\d{1,7}(?:\.\d{1,3})?(?![\w.])")
+"""Numbers in a command that may be seconds or milliseconds: `timeout 60 make`."""
 
 
-def slept_in(arguments: object) -> int:
-    """Nanoseconds that a command or program is told to sleep, at most a day.
+def rest_in(arguments: object, raw: bytes, took: int) -> int:
+    """Nanoseconds of a call that are a rest: it sleeps first, or waits as long as it is told.
 
-    The name of the tool does not matter: `sleep` is a word of shells and languages.
+    The name of the tool does not matter, as `sleep` is a word of shells and languages; nor does
+    that of an argument: `timeout`, `wait_s`, `block_ms`.
     """
-    command = command_of(arguments) or ""
-    if "sleep" not in command:
+    took_s = took / 1e9
+    sleeps = b"sleep" in raw
+    if not sleeps and took_s < _WAITS_S:
         return 0
-    slept = (float(count) * _UNITS.get(unit, 1) for count, unit in _SLEEP.findall(command))
-    return round(min(sum(slept), _DAY_S) * 1e9)
+    command = command_of(arguments) or ""
+    if sleeps and (found := _SLEEP.findall(command)):
+        slept = (float(count) * _UNITS.get(unit, 1) for count, unit in found)
+        return round(min(sum(slept), _DAY_S) * 1e9)
+    told = [float(one) for one in _SECONDS.findall(command)]
+    if isinstance(arguments, dict):
+        values = islice(cast("dict[str, float]", arguments).values(), _TOLD)
+        told += [one for one in values if type(one) in (int, float)]
+    units = (1, 1_000)
+    as_told = any(one <= took_s * unit <= one * _LATE + unit for one in told for unit in units)
+    return took if took_s >= _WAITS_S and as_told else 0
 
 
 def looks_at_files(name: ToolName, arguments: object) -> bool:

@@ -354,9 +354,9 @@ class ToolCallExtractor:
             found.content = outcomes.content_key(outcome)
             # A record that names what was asked for is an answer, and so is a list of them.
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
-        # A command that sleeps first begins after that.
-        slept = effects.slept_in(call.arguments) if step.start and b"sleep" in call.raw else 0
-        found.began = min(step.start + slept, found.time) if slept else step.start
+        # A call that sleeps first, or waits as long as it was told, begins after that.
+        slept = effects.rest_in(call.arguments, call.raw, found.time - step.start)
+        found.began = min(step.start + slept, found.time) if step.start else 0
         works = not (found.idle or vain)
         alike = alike if found.content == shown else 0
         since = self._pace.add(found, found.began, works=works, turn=progress.turn, alike=alike)
