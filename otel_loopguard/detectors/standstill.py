@@ -165,8 +165,8 @@ _RETURNS: Final = 3
 _STATES: Final = 16
 """States that are remembered: as long a way round as the longest cycle."""
 _AGAIN_READ: Final = 0.4
-"""Weight of a file that is read again: who has lost a context reads all that were in it once
-more."""
+"""Weight of a file that is read again, so that it takes eight: who has lost a context reads all
+that were in it once more."""
 _NEW_STATE: Final = 0.3
 """Share of the returns that a new state leaves: going back to a list after each of its items is
 work."""
@@ -508,7 +508,7 @@ class SameVerdict(CountingDetector):
 
     def observe(self, evidence: Evidence) -> Detection | None:
         verdict, line = evidence.outcome, evidence.failure
-        if evidence.waits or evidence.error_class is TRANSIENT or self._took(evidence):
+        if evidence.waits or evidence.error_class is TRANSIENT or self._passes(evidence):
             return None
         measured = self._scores.add(evidence)
         better = measured is not None and measured[1]
@@ -565,8 +565,8 @@ class SameVerdict(CountingDetector):
             max_action=Action.ABORT, weight=identity * evidence.stop_weight, **said,
         )  # fmt: skip
 
-    def _took(self, evidence: Evidence) -> bool:
-        """True if a call turned nothing down; a tool that takes some things is no wall."""
+    def _passes(self, evidence: Evidence) -> bool:
+        """True if a call turned nothing down, which lessens the counts: such a tool is no wall."""
         if evidence.failing or evidence.rejects:
             return False
         if evidence.fresh and not evidence.runs_code and self._counts.repeated:

@@ -139,7 +139,8 @@ _SLEEP: Final = re.compile(pattern_of("sleep"))
 _WAITS_S: Final = 5.0
 """Seconds from which a call may have waited: what takes less has worked, or was soon answered."""
 _LATE: Final = 1.1
-"""How much longer than it was told to wait a call takes at most, besides a second."""
+"""How much longer than it was told to wait a call takes at most, besides a second: the way to a
+server and back is seldom a tenth of a wait."""
 _TOLD: Final = 32
 """Arguments that are looked at: a call has fewer."""
 _SECONDS: Final = re.compile(r"(?<![\w.])\d{1,7}(?:\.\d{1,3})?(?![\w.])")

@@ -131,7 +131,7 @@ def failure_of(step: Step, line: bytes | None) -> int | None:
     raw += [text_bytes(where[0])] if where is not None else []
     # A build sums up in its last line what stands above it, and each edit moves the lines.
     told = "\n".join((*filter(_PLACE.search, above.split("\n")), *named[-2:-1]))
-    raw += sorted({*masked_numbers(text_bytes(told)).split(b"\n")})
+    raw += sorted(set(masked_numbers(text_bytes(told)).split(b"\n")))
     return key_of(b"\n".join(raw))
 
 
