@@ -230,7 +230,7 @@ def _together(moments: Sequence[Moment]) -> Moment | None:
 
 
 def _turns(steps: Sequence[Step]) -> Iterator[tuple[int, int]]:
-    """The begin of each turn, and of the next one."""
+    """The index at which each turn begins, and at which the next one does."""
     begins = [
         index
         for index, step in enumerate(steps)

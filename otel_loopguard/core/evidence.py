@@ -493,7 +493,7 @@ def _says(name: str, text: str) -> bool:
 
 
 def text_class(text: str) -> ErrorClass:
-    """The class of an error by its text: whether trying again can help.
+    """Class of an error by its text: whether trying again can help; UNKNOWN if that is not told.
 
     Rules: 429, 5xx, time-outs and connections are transient; validation, not found, permission
     and unknown tools are deterministic (notes on identity, DESIGN.md).
@@ -524,7 +524,7 @@ def text_signature(text: str) -> str | None:
 
 
 def exception_class(error: BaseException) -> ErrorClass:
-    """The class of an exception: whether trying again can help.
+    """Class of an exception: whether trying again can help; UNKNOWN if that is not told.
 
     Looked at, in this order: its HTTP status (`status_code`, `status`, `code`, or that of its
     `response`), the names of its class and of those above it, its text.

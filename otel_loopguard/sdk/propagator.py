@@ -170,7 +170,7 @@ class LoopGuardPropagator(TextMapPropagator):
     def _opened(
         self, incoming: Entries, came_in: int, context: otel_context.Context
     ) -> Seal | None:
-        """The statement of incoming entries, if they are to be believed.
+        """The seal that incoming entries carry, if they are to be believed.
 
         Args:
             incoming: The entries.
