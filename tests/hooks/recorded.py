@@ -73,8 +73,7 @@ def judged(engine: HookGuard, line: dict[str, Any]) -> Outcome:
 
 
 def outcomes(files: Iterable[Path], folder: Path) -> list[Outcome]:
-    engine = HookGuard(Settings(), HookState(folder))
-    with closing(engine):
+    with closing(HookState(folder)) as state, closing(HookGuard(Settings(), state)) as engine:
         return [
             judged(engine, json.loads(line))
             for path in files for line in gzip.open(path, "rt", encoding="utf-8")

@@ -3,7 +3,7 @@
 import json
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ class Machine:
         self.calls = 0
         self._ready: int | None = None
 
-    def end(self) -> None:
+    def close(self) -> None:
         if self.handler is not None:
             self.handler.close()
         self.handler = self._ready = None
@@ -82,7 +82,7 @@ class Machine:
         while "abort" not in heard and self.calls < CALLS:
             heard += self.call(self.calls, pace_s)
             self.calls += 1
-        self.end()
+        self.close()
         return list(dict.fromkeys(heard))
 
 
@@ -96,6 +96,12 @@ def _kind(said: dict[str, Any]) -> str:
 def clock() -> Iterator[Any]:
     with set_testing(True) as clock:
         yield clock
+
+
+@pytest.fixture
+def machine(tmp_path: Path, clock: Any) -> Iterator[Machine]:
+    with closing(Machine(tmp_path, clock, 0)) as machine:
+        yield machine
 
 
 @pytest.mark.parametrize(("_name", "times"), rows(__file__, "machines"))
@@ -112,7 +118,7 @@ def test_whatever_becomes_of_the_process_a_stop_has_a_refusal_before_it(
         heard += machine.call(number, pace_s)
     machine.calls = gone
     if gone:
-        machine.end()
+        machine.close()
         machine.starts_s = starts_s
     assert [*dict.fromkeys([*heard, *machine.run(pace_s)])] == ["hint", "deny", "abort"]
 
@@ -120,10 +126,10 @@ def test_whatever_becomes_of_the_process_a_stop_has_a_refusal_before_it(
 @pytest.mark.parametrize("restarts", [False, True])
 @pytest.mark.parametrize("word", ["allow", "resume", "prompt"])
 def test_a_person_s_word_stands_where_the_clock_was_set_back(
-    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, word: str, restarts: bool
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, word: str, restarts: bool
 ) -> None:
     """The turn is ended while the machine's clock is an hour ahead."""
-    machine, true = Machine(tmp_path, clock, 0), time.time_ns
+    true = time.time_ns
     with monkeypatch.context() as ahead:
         ahead.setattr(time, "time_ns", lambda: true() + 3600 * 10**9)
         assert "abort" in machine.run(2)
@@ -135,16 +141,13 @@ def test_a_person_s_word_stands_where_the_clock_was_set_back(
         asked = {"op": word, "session": "chat", "by": "ada"}
         assert b'"ok":true' in machine.handler.handle(json.dumps(asked).encode())[0]
     if restarts:
-        machine.end()
+        machine.close()
     assert machine.call(CALLS + 1, 2) in ([], ["hint"])
 
 
 @pytest.mark.parametrize("lost", ["hint", "deny"])
-def test_an_answer_that_was_not_delivered_is_given_again(
-    tmp_path: Path, clock: Any, lost: str
-) -> None:
+def test_an_answer_that_was_not_delivered_is_given_again(machine: Machine, lost: str) -> None:
     """The agent made its call, which is evidence all the same."""
-    machine = Machine(tmp_path, clock, 0)
     machine.loses = lost
     assert machine.run(2) == ["hint", "deny", "abort"]
     assert not machine.loses
@@ -164,10 +167,9 @@ HOLDS = HookState.together
 
 @pytest.mark.parametrize("before", range(1, 7))
 def test_what_could_not_be_kept_was_not_heard(
-    tmp_path: Path, clock: Any, monkeypatch: pytest.MonkeyPatch, before: int
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, before: int
 ) -> None:
     """A disk that is full for a while: the agent goes on without an answer."""
-    machine = Machine(tmp_path, clock, 0)
     heard = [said for number in range(before) for said in machine.call(number, 2)]
     with monkeypatch.context() as patched:
         patched.setattr(HookState, "together", full)

@@ -13,7 +13,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -244,7 +244,8 @@ def test_a_file_that_is_locked_is_kept(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="locked"):
         HookState(tmp_path)
     other.close()
-    assert HookState(tmp_path).mode("s") == "guard"
+    with closing(HookState(tmp_path)) as state:
+        assert state.mode("s") == "guard"
 
 
 def test_a_process_that_never_ends_forgets_what_is_old(
