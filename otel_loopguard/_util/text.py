@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any, Final, cast
@@ -25,6 +26,12 @@ _UNSEEN: Final = frozenset(
     + "".join(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
 )
 """Signs that Python takes as printable, and that take no place or look like a space."""
+
+
+class StrEnum(str, Enum):
+    """`enum.StrEnum`, which Python 3.10 lacks: the text of a member is its value."""
+
+    __str__ = str.__str__
 
 
 def expected(what: str, got: object, instead: str = "") -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Final, NamedTuple
 
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard.core.evidence import Evidence, Waited
 
 _MILESTONES: Final = 256
@@ -16,14 +16,12 @@ _NAME_CHARS: Final = 200
 _NO_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
-class Reached(str, Enum):
+class Reached(StrEnum):
     """The state of a milestone."""
 
     OPEN = "open"
     DONE = "done"
     FAILED = "failed"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)

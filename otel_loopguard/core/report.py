@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
-from otel_loopguard._util.text import printable, truncate
+from otel_loopguard._util.text import StrEnum, printable, truncate
 
 if TYPE_CHECKING:
     from otel_loopguard.core.admission import Acceptance
@@ -378,15 +377,13 @@ _TOOLS: Final = 5
 """Most used tools in a message to people: it fits a screen of a phone."""
 
 
-class Answer(str, Enum):
+class Answer(StrEnum):
     """Answers to an escalation."""
 
     CONTINUE = "continue"
     ABORT = "abort"
     MODIFY_PLAN = "modify_plan"
     SKIP_TASK = "skip_task"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from math import ceil, fsum
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import orjson
 
 from otel_loopguard._util.tables import read_texts
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import StrEnum, encoded
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -125,15 +124,13 @@ _UNKNOWN_MS: Final = 5_000.0
 """Milliseconds for an unknown tool: about the median of the table."""
 
 
-class Knowledge(str, Enum):
+class Knowledge(StrEnum):
     """Basis of an estimate."""
 
     UNKNOWN = "unknown"
     DEFAULT = "default"
     PROFILE = "profile"
     GIVEN = "given"
-
-    __str__ = str.__str__
 
 
 class Estimate(NamedTuple):

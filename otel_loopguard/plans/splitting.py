@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import dropwhile
 from pathlib import PurePosixPath
 from typing import Final, cast
@@ -14,6 +13,7 @@ from typing import Final, cast
 import orjson
 
 from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard.core.task import Problem, Task, read, validate
 
 _CLARIFY: Final = "clarify"
@@ -83,15 +83,13 @@ _FILE: Final = re.compile(
 )
 
 
-class Strategy(str, Enum):
+class Strategy(StrEnum):
     """A way to split a piece of work."""
 
     NONE = "none"
     COMPONENT = "by_component"
     FILE = "by_file"
     TEST_FIRST = "test_first"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 import orjson
@@ -20,6 +19,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import Log, logger
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard._util.worker import suppress_instrumentation
 from otel_loopguard.core.evidence import ErrorClass, exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 
-class BreakerState(str, Enum):
+class BreakerState(StrEnum):
     """State of a breaker: all calls pass, none, or one trial."""
 
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
-
-    __str__ = str.__str__
 
 
 class BreakerStatus(NamedTuple):
