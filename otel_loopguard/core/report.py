@@ -284,8 +284,8 @@ Topic = Literal["insight", "file", "pattern", "avoided"]
 _TOPICS: Final = get_args(Topic)
 _CHARS: Final = 200
 """Characters of an entry: a sentence or a path."""
-_SAID: Final = 3
-"""Newest entries of each topic in a hint, which all four topics then keep below a page."""
+_SHOWN: Final = 3
+"""Entries of each topic in a hint or a message: all four topics stay below a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +303,16 @@ class Context:
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     avoided: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """A line for each topic that has entries, with three of them."""
+        shown = {
+            "Known so far": self.insights[-_SHOWN:],
+            "Learned": self.patterns[-_SHOWN:],
+            "Files changed most": self.files[:_SHOWN],
+            "Tried in vain": self.avoided[-_SHOWN:],
+        }
+        return [f"{topic}: {'; '.join(entries)}" for topic, entries in shown.items() if entries]
 
 
 class Memory:
@@ -353,16 +363,7 @@ class Memory:
 
     def offer(self) -> str:
         """Text that a hint may add: up to three entries of each kind; may be empty."""
-        if not self._known:
-            return ""
-        now = self.context()
-        newest = {
-            "Known so far": now.insights[-_SAID:],
-            "Learned": now.patterns[-_SAID:],
-            "Files changed most": now.files[:_SAID],
-            "Tried in vain": now.avoided[-_SAID:],
-        }
-        return " ".join(f"{word}: {'; '.join(said)}." for word, said in newest.items() if said)
+        return " ".join(f"{line}." for line in self.context().lines())
 
     @staticmethod
     def _forget(topic: Topic, known: dict[str, int], newest: str) -> None:
