@@ -21,9 +21,7 @@ import orjson
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from otel_loopguard import semconv
@@ -46,8 +44,12 @@ from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
-from otel_loopguard.sdk.provider import GuardOnlyProvider, is_followed, sdk_disabled
+from otel_loopguard.sdk.provider import (
+    GuardOnlyProcessor,
+    GuardOnlyProvider,
+    is_followed,
+    sdk_disabled,
+)
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
@@ -128,10 +130,8 @@ def has_processor() -> bool:
     return bool(LoopGuard.all_attached() or LoopGuard.any_switched_off() or off())
 
 
-class _DefaultGuardProcessor(LoopGuardSpanProcessor):
+class _DefaultGuardProcessor(GuardOnlyProcessor):
     """Feeds the default guard, until a processor of the user's feeds any."""
-
-    attaches = False
 
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
@@ -143,14 +143,9 @@ class _DefaultGuardProcessor(LoopGuardSpanProcessor):
 
 
 @cache
-def _default_provider() -> TracerProvider:
-    """The provider that only the default guard sees; arguments and results are not cut."""
-    unlimited = SpanLimits(
-        max_attribute_length=SpanLimits.UNSET, max_span_attribute_length=SpanLimits.UNSET
-    )
-    provider = TracerProvider(ALWAYS_ON, Resource.get_empty(), span_limits=unlimited)
-    provider.add_span_processor(_DefaultGuardProcessor(LoopGuard.default()))
-    return provider
+def _default_provider() -> GuardOnlyProvider:
+    """The provider that only the default guard sees."""
+    return GuardOnlyProvider(_DefaultGuardProcessor(LoopGuard.default()))
 
 
 class Answer(NamedTuple):
