@@ -9,7 +9,7 @@ import uuid
 import weakref
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus
 
 import orjson
@@ -20,6 +20,7 @@ from otel_loopguard._util.bounded import BoundedDict, WeakList
 from otel_loopguard._util.clock import AHEAD_NS
 from otel_loopguard._util.errors import InternalErrors, logger, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.text import json_object
 from otel_loopguard._util.worker import weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint
@@ -105,19 +106,16 @@ class ControlMessage:
 
         Nor is one that claims a name of the guard's own and no guard sent, or to be baggage.
         """
-        if len(raw) > MOST_BYTES:
-            return None
-        try:
-            found: Any = orjson.loads(raw)
-            return _read(cast("dict[str, Any]", found)) if isinstance(found, dict) else None
-        except ValueError:
-            return None
+        found = json_object(raw, MOST_BYTES)
+        return None if found is None else _read(found)
 
 
 def _read(found: dict[str, Any]) -> ControlMessage | None:
     if found.keys() != _TYPES.keys() or found.pop("v") != _VERSION:
         return None
     if any(type(value) not in _TYPES[name] for name, value in found.items()):
+        return None
+    if found["action"] not in tuple(Action):
         return None
     times = [time for time in (found["at"], found["until"]) if time is not None]
     if not all((found["id"], found["session"], found["who"], *(0 < one < 2**63 for one in times))):

@@ -185,6 +185,17 @@ def encoded(value: Mapping[str, Any] | Sequence[object]) -> bytes:
         return orjson.dumps(_encodable(value))
 
 
+def json_object(data: bytes, most: int) -> dict[str, Any] | None:
+    """The JSON object in at most so many bytes; None for anything else."""
+    if len(data) > most:
+        return None
+    try:
+        found: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
 def _encodable(value: object) -> object:
     if isinstance(value, str):
         return value.encode("utf-8", "backslashreplace").decode()

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -26,7 +26,7 @@ from otel_loopguard._control.flag import BY_HAND, Flag, is_reserved
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard.core import Action
 from otel_loopguard.core.report import act_row, totals
 from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError
@@ -83,7 +83,7 @@ def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> byte
             they list their sessions together.
         faults: Counts what fails.
     """
-    request = decoded(data, MOST_REQUEST)
+    request = json_object(data, MOST_REQUEST)
     if len(data) > MOST_REQUEST:
         found = refusal("too_long", f"a request has at most {MOST_REQUEST} bytes")
     elif request is None:
@@ -95,17 +95,6 @@ def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> byte
     written = encoded(found)
     too_large = refusal("too_large", "the reply is too large")
     return written if len(written) <= MOST_REPLY else encoded(too_large)
-
-
-def decoded(data: bytes, most: int) -> Message | None:
-    """The message of a line; None if it is too long, or no JSON object."""
-    if len(data) > most:
-        return None
-    try:
-        found: Any = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    return cast("Message", found) if isinstance(found, dict) else None
 
 
 def refusal(code: str, why: str) -> Message:

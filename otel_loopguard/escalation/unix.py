@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.errors import logger
 from otel_loopguard._util.locks import reset_after_fork, start_thread
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation import protocol
@@ -379,7 +379,7 @@ def _asked(path: Path, request: Message) -> Message | None:
                     break
                 data += piece
     silent = f"socket {str(path)!r}: the process there gave no reply"
-    found = protocol.decoded(bytes(data), protocol.MOST_REPLY)
+    found = json_object(bytes(data), protocol.MOST_REPLY)
     return found or protocol.refusal(protocol.SILENT, silent)
 
 
