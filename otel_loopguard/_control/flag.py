@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -184,7 +183,6 @@ class Flag:
         # On the steady clock: setting the machine's clock back prolongs no pause.
         self._ends = 0
         self._changed: threading.Condition | None = None
-        self._lock: threading.RLock | None = None
         # Each wakes a task, from any thread.
         self._waiters: tuple[Callable[[], object], ...] = ()
         self.limit_s = limit_s
@@ -497,8 +495,7 @@ class Flag:
     def _condition(self) -> threading.Condition:
         # Created on first use: hardly any session is ever waited for.
         with _changing:
-            if self._changed is None or self._lock is not _changing:
-                self._changed, self._lock = threading.Condition(_changing), _changing
+            self._changed = self._changed or threading.Condition(_changing)
             return self._changed
 
     def _wake(self) -> None:
@@ -514,22 +511,12 @@ class Flag:
 
 
 # One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
-_changing = new_lock()
+_changing: Final = new_lock()
 STOPPING: dict[int, weakref.ref[Flag]] = {}
 """Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to
 be looked up."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
 """Flags that are raised and were not read since, of runtimes that ask."""
-
-
-def _renew() -> None:
-    """In the child of a fork: another thread may have held it."""
-    global _changing  # noqa: PLW0603
-    _changing = new_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
 
 
 _asked = False

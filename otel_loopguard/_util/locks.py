@@ -185,7 +185,7 @@ def _forked() -> None:
         if not lock._is_owned():  # noqa: SLF001
             lock._at_fork_reinit()  # noqa: SLF001
     waiting.clear()
-    # Once the tables here are new: owners make their locks anew.
+    # Once the locks are free, which owners may take.
     for known in tuple(_owners):
         owner = known()
         if owner is not None:
@@ -204,10 +204,10 @@ waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_KEPT
 
 
 class Forked(Protocol):
-    """Has locks or tables that other threads of the parent may have held."""
+    """Has state that belongs to the parent of a fork, or to its threads; locks free themselves."""
 
     def forked(self) -> None:
-        """Makes them anew; called in the child, before anything else."""
+        """Makes it anew; called in the child, before anything else."""
         ...
 
 

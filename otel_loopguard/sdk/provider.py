@@ -15,7 +15,7 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import warn_blind
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import expected
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
@@ -67,10 +67,6 @@ class _Providers:
     def __init__(self) -> None:
         self.watched: list[_Watched] = []
         self.guard_only: GuardOnlyProvider | None = None
-        self.forked()
-
-    def forked(self) -> None:
-        """In the child of a fork: the lock may be held."""
         self.lock = new_lock()
 
     def get(self, provider: Any) -> _Watched | None:
@@ -80,7 +76,6 @@ class _Providers:
 
 
 _providers = _Providers()
-reset_after_fork(_providers)
 
 
 def setup(
