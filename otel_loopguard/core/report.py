@@ -461,7 +461,7 @@ class Escalation:
     def row(self) -> dict[str, Any]:
         """Returns it as a JSON object; times in nanoseconds since the epoch, null for unknown."""
         made: dict[str, object] = {
-            "detection": None if self.decision is None else _detection(self.decision),
+            "detection": self.decision and decision_row(self.decision, *_DETECTION),
             "actions": [act_row(act) for act in self.acts],
             "suggestions": [
                 {"answer": one.answer.value, "text": one.text} for one in self.suggestions
@@ -478,6 +478,10 @@ _ROW: Final = (
     "state", "process",
 )  # fmt: skip
 """Names of an escalation's row, in their order."""
+_DETECTION: Final = (
+    "action", "detector", "rule", "severity", "confidence", "count", "threshold", "tool", "step",
+    "loop", "cause",
+)  # fmt: skip
 
 
 def totals(report: Report) -> dict[str, object]:
@@ -502,17 +506,14 @@ def totals(report: Report) -> dict[str, object]:
     }
 
 
-def _detection(decision: Decision) -> Mapping[str, object]:
-    return {
+def decision_row(decision: Decision, *names: str) -> dict[str, Any]:
+    """Fields of a decision as JSON, under the names that they have in every row."""
+    own: dict[str, object] = {
         "action": decision.action.value,
-        "detector": decision.detector,
-        "rule": decision.reason,
         "severity": decision.severity.value,
-        "confidence": decision.confidence,
-        "count": decision.count,
-        "threshold": decision.threshold,
+        "rule": decision.reason,
+        "at": decision.time or None,
         "tool": decision.tool or None,
-        "step": decision.step,
-        "loop": decision.loop,
         "cause": None if decision.diagnosis is None else decision.diagnosis.cause,
     }
+    return {name: own[name] if name in own else getattr(decision, name) for name in names}

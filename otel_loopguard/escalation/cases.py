@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import Flag, declare, is_reserved, plan_of
@@ -159,20 +159,6 @@ def _worded(task: Task) -> str:
     what = f" ({task.description})" if task.description else ""
     after = f" after {', '.join(task.depends_on)}" if task.depends_on else ""
     return f"{task.id}{what}{after}"
-
-
-_FIELDS: Final = {"rule": "reason", "at": "time"}
-
-
-def decision_row(decision: Decision, *names: str) -> dict[str, Any]:
-    """Fields of a decision as JSON, under the names that they have in every row."""
-    row = {name: getattr(decision, _FIELDS.get(name, name)) for name in names}
-    values = {
-        "action": decision.action.value,
-        "at": decision.time or None,
-        "tool": decision.tool or None,
-    }
-    return {**row, **{name: value for name, value in values.items() if name in row}}
 
 
 # People read the first two or three.

@@ -28,9 +28,9 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard.core import Action
-from otel_loopguard.core.report import act_row, totals
+from otel_loopguard.core.report import act_row, decision_row, totals
 from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError
-from otel_loopguard.escalation.cases import GUIDANCE, NAME, decision_row, reply_of
+from otel_loopguard.escalation.cases import GUIDANCE, NAME, reply_of
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation.escalations import Escalations
@@ -68,13 +68,13 @@ _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 
 Message = dict[str, Any]
-Reply = Callable[[Message], Message]
+Handler = Callable[[Message], Message]
 """Handles a request for one guard."""
 Find = Callable[[str], "SessionHandle | None"]
 """Finds a session of a guard by its key."""
 
 
-def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> bytes:
+def answer(data: bytes, guards: Iterable[Handler], faults: InternalErrors) -> bytes:
     """The reply to the bytes of a request, whatever they are; JSON on one line.
 
     Args:
@@ -91,7 +91,7 @@ def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> byte
     else:
         found = refusal("failed", "the process could not do it; its log says why")
         with swallow(faults, "admin"):
-            found = joined([reply(request) for reply in guards])
+            found = joined([handle(request) for handle in guards])
     written = encoded(found)
     too_large = refusal("too_large", "the reply is too large")
     return written if len(written) <= MOST_REPLY else encoded(too_large)
