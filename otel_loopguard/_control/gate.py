@@ -348,7 +348,7 @@ def _stop(flag: Flag, control: Control) -> LoopGuardStop:
     flag.adopt_parts(context.trace_key())
     # The reason first: lists of errors show the first words only.
     msg = f"{control.reason} (session {control.session!r} {happened})"
-    told(flag, msg)
+    note_refusal(flag, msg)
     kind = LoopGuardAbort if aborted else LoopGuardPaused
     return kind(msg, control.session or "", control.decision, flag.parts or (), control.by)
 
@@ -375,7 +375,7 @@ _unclaimed: deque[str] = deque(maxlen=_UNANSWERED)
 """Told where no session was known: any session's call may have it."""
 
 
-def told(flag: Flag | None, *texts: str | None) -> None:
+def note_refusal(flag: Flag | None, *texts: str | None) -> None:
     """Notes what a session was told in place of a result."""
     said = [text for text in texts if text]
     if flag is None:
@@ -461,7 +461,7 @@ def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) ->
         return None
     flag, control = found.flag, found.flag.read()
     if control.action in (Action.PAUSE, Action.ABORT):
-        told(flag, control.hint, control.reason)
+        note_refusal(flag, control.hint, control.reason)
         return control
     denial = control if control.action is Action.DENY else flag.denial
     if denial is None:
@@ -472,7 +472,7 @@ def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) ->
             flag.let_through = denied, tool
         return None
     flag.let_through = None
-    told(flag, denial.hint, denial.reason)
+    note_refusal(flag, denial.hint, denial.reason)
     return denial
 
 
@@ -487,7 +487,7 @@ def objected(found: SessionHandle | None, tool: str, args: object = None) -> Con
     by = _REASONS.get(objection.reason, objection.reason)
     # The message of a check may contain arguments: for the model, not for a log.
     reason = objection.message if by == "breaker" else f"a check rejected {tool!r}"
-    told(None if found is None else found.flag, objection.message)
+    note_refusal(None if found is None else found.flag, objection.message)
     return Control(session, Action.DENY, reason, objection.message, by=by)
 
 

@@ -144,7 +144,7 @@ def _since_boot() -> int:
 _steady: Final = _since_boot if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns
 
 
-def told(moment: int) -> int:
+def to_guard_time(moment: int) -> int:
     """Converts a moment of the machine's clock to that of live guards."""
     if not moves:
         return moment

@@ -34,7 +34,7 @@ from otel_loopguard._control.context import (
     set_current_call,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
+from otel_loopguard._control.gate import flag_refuses, gate_at, note_refusal, objected, spellings
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import logger, warn_blind
@@ -697,7 +697,7 @@ class ToolCall:
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"
-        told(None if self._found is None else self._found.flag, said)
+        note_refusal(None if self._found is None else self._found.flag, said)
         # Whoever made it could not have heard of the refusal.
         self.began = began
         self._leave_failed(said)

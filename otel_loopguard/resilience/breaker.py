@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 import orjson
 
 from otel_loopguard._control.context import current_flag
-from otel_loopguard._control.gate import told
+from otel_loopguard._control.gate import note_refusal
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import Log, logger
@@ -209,7 +209,6 @@ class Breakers:
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_BREAKERS)
         # When the store may be asked for a breaker again; infinite for records not understood.
         self._next_look: BoundedDict[str, float] = BoundedDict(_BREAKERS)
-        # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 
     def standing(self, name: str, kind: Of = "tool") -> BreakerStatus:
@@ -261,7 +260,7 @@ class Breakers:
         """As `allow`, but raises."""
         if not self.allow(name, kind):
             msg = _refusal(self.standing(name, kind), name, kind)
-            told(current_flag(), msg)
+            note_refusal(current_flag(), msg)
             raise BreakerOpenError(msg)
 
     def open(self, name: str | None, kind: Of) -> str | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
-from otel_loopguard._util.clock import moves, told
+from otel_loopguard._util.clock import moves, to_guard_time
 from otel_loopguard._util.locks import busy
 
 if TYPE_CHECKING:
@@ -179,7 +179,7 @@ def _time(moment: object) -> int | None:
     """A time of a span by the guard's clock; the SDK lets any object be a time."""
     if isinstance(moment, float):
         moment = int(moment) if math.isfinite(moment) else None
-    return told(int(moment)) if isinstance(moment, int) else None
+    return to_guard_time(int(moment)) if isinstance(moment, int) else None
 
 
 def _events_of(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:
