@@ -510,7 +510,7 @@ class Flag:
                 wake()
 
 
-# One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
+# One for all flags, held for an assignment or two.
 _changing: Final = new_lock()
 STOPPING: dict[int, weakref.ref[Flag]] = {}
 """Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to

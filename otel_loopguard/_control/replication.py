@@ -223,7 +223,6 @@ class ControlReplication:
     def forked(self) -> None:
         """Resets in the child of a fork: its thread is gone, its lock may be held."""
         self.origin = uuid.uuid4().hex[:16]
-        # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
         limit = self._settings.max_sessions
         self._last: BoundedDict[str, ControlMessage] = BoundedDict(limit)

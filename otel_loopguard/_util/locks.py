@@ -78,7 +78,11 @@ class Signal:
 
 
 def new_lock() -> threading.RLock:
-    """A lock of this package: re-entrant, and known to `held` as long as it lives."""
+    """A lock of this package, known to `held` as long as it lives.
+
+    Re-entrant, as a finalizer may end a span while it is held; free in the child of a fork, where
+    the thread that held it is gone.
+    """
     lock = _RLock()
     with _making:
         if len(_known) > _state.most_known:

@@ -66,7 +66,6 @@ class EscalationRegistry:
         # By session: the newest case, and the newest that people were sent a message about.
         self._newest: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
         self._sent: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
-        # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
         self._lock = new_lock()
 
     @property

@@ -64,7 +64,6 @@ class Profiler:
         self.machine: Resources | None = None  # what is measured of it while calls run
         self._resting_until = 0.0
         self._profiles: BoundedDict[str, latency.Profile] = BoundedDict(_PROFILES)
-        # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
         self._lock = new_lock()
 
     def forked(self) -> None:
