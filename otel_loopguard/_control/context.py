@@ -99,7 +99,7 @@ _used = False
 
 
 class SessionHandle(Protocol):
-    """One session of a guard, as the application sees it; see there."""
+    """A session of a guard, for its application; `guard.queries` has the implementation."""
 
     @property
     def guard(self) -> Guard: ...
@@ -128,7 +128,7 @@ class SessionHandle(Protocol):
 
 
 class Guard(Protocol):
-    """The questions of applications to a guard; see there."""
+    """Answers applications for a guard; `guard.queries` has the implementation."""
 
     @property
     def settings(self) -> Settings: ...
@@ -393,8 +393,6 @@ def asked_session() -> SessionHandle | None:
 
 def happened(what: Happening, times: int = 1) -> None:
     """Counts something in the run of the current context; without one in the metrics only."""
-    known = known_sessions(None)
-    guard = None if known else guard_of(None)
     # Each guard has metrics of its own.
-    for one in known if guard is None else [guard]:
+    for one in known_sessions(None) or live_guards()[-1:]:
         one.happened(what, times)

@@ -169,8 +169,8 @@ class Recoveries:
     is known they are the tries of one call: what others do uses up none of them.
     """
 
-    def __init__(self, faults: InternalErrors | None = None) -> None:
-        self.faults = faults or InternalErrors()
+    def __init__(self, faults: InternalErrors) -> None:
+        self.faults = faults
         self._strategies: tuple[Strategy, ...] = ()
         self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_PLACES)
         self.tallies: dict[str, Tally] = {}
