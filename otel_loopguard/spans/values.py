@@ -6,7 +6,7 @@ None stands for what is not there or not known, and is never empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from sys import getsizeof
 from typing import Final, cast
 
@@ -76,7 +76,7 @@ def count(value: object) -> int | None:
     return None
 
 
-def first_count(attributes: Mapping[str, object], keys: tuple[str, ...]) -> int | None:
+def first_count(attributes: Mapping[str, object], keys: Sequence[str]) -> int | None:
     """The count under the first of these keys that has one."""
     for key in keys:
         found = count(attributes.get(key))

@@ -34,15 +34,7 @@ from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.messages import asked, written
 from otel_loopguard.spans.steps import begin, captured, fail, failed
 from otel_loopguard.spans.unwrap import agent_result
-from otel_loopguard.spans.values import (
-    first_count,
-    identifier,
-    parsed,
-    text,
-    texts,
-    unquoted,
-    within,
-)
+from otel_loopguard.spans.values import identifier, parsed, text, texts, unquoted, within
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
@@ -312,13 +304,8 @@ def _tool(span: SpanView) -> Step:
 
 
 def _model(span: SpanView) -> Step:
-    attributes = span.attributes
-    model = text(attributes.get("ai.response.model")) or text(attributes.get("ai.model.id"))
-    step = begin(span, Kind.MODEL, model or span.name)
-    step.model = model
-    step.tokens_in = first_count(attributes, _IN)
-    step.tokens_out = first_count(attributes, _OUT)
-    step.text = written(captured(span, "ai.response.text"))
-    if step.text is None and "ai.response.toolCalls" in attributes:
+    models = ("ai.response.model", "ai.model.id")
+    step = genai.model_step(span, models, _IN, _OUT, "ai.response.text")
+    if step.text is None and "ai.response.toolCalls" in span.attributes:
         step.text = ""
     return step
