@@ -219,11 +219,6 @@ class Breakers:
         return BreakerStatus(breaker.state(now()), breaker.failures, breaker.until)
 
     @property
-    def idle(self) -> bool:
-        """True if nothing has failed here, and no other process can report a failure."""
-        return self._writer is None and not self._breakers
-
-    @property
     def all(self) -> list[tuple[str, Of, bool]]:
         """Name, kind, and whether it is open, of every breaker that has failed; from memory."""
         at = now()
