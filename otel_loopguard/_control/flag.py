@@ -234,7 +234,7 @@ class Flag:
             self.heard = {known: at for known, at in self.heard.items() if known != decision_id}
 
     def heard_by(self, now: int) -> Mapping[str, int]:
-        """When decisions were heard first: by now, also where the clock was set back since."""
+        """When decisions were heard first: not after `now`, even if the clock was set back."""
         if self.heard and max(self.heard.values()) > now:
             with _changing:
                 self.heard = {known: min(at, now) for known, at in self.heard.items()}
@@ -475,7 +475,7 @@ class Flag:
 
     def _put(self, control: Control) -> None:
         if control.until is not None:
-            # First: who reads meanwhile must not end the new one by the time of the old.
+            # First: a concurrent reader must not end the new control at the end of the old one.
             self._ends = steady() + control.until - clock()
         unheard = self.asked and control.action is not Action.ALLOW
         # In this order an interrupt leaves a stale entry, and never a missing one.
@@ -516,7 +516,7 @@ STOPPING: dict[int, weakref.ref[Flag]] = {}
 """Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to
 be looked up."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
-"""Flags that are raised and were not read since, of runtimes that ask."""
+"""Raised flags that a runtime which asks has not read since."""
 
 
 _asked = False
@@ -552,7 +552,7 @@ def running_trio() -> Any:
 
 
 def _bell() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]:
-    """A function that wakes this task from any thread, and one that waits for it, some seconds."""
+    """Functions that wake this task, from any thread, and that wait for it, with a time limit."""
     trio = running_trio()
     if trio is not None:
         event = trio.Event()
@@ -562,7 +562,7 @@ def _bell() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]
                 await event.wait()
 
         return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set), rung
-    import asyncio  # noqa: PLC0415  # who waits like this has loaded it
+    import asyncio  # noqa: PLC0415  # a running loop has loaded it
 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()

@@ -342,7 +342,7 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
 
 
 def _stop(flag: Flag, control: Control) -> LoopGuardStop:
-    """The exception of a session that is aborted, or was not let go on in time."""
+    """The exception for a session that was aborted, or not resumed in time."""
     aborted = control.action is Action.ABORT
     happened = "aborted" if aborted else "was paused and not resumed in time"
     flag.adopt_parts(context.trace_key())
@@ -363,16 +363,16 @@ def _in_asyncio() -> bool:
 
 _RAISED: Final = {kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)}
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
-# Refused calls whose answers are still on their way: of one answer of a model, as a rule.
+# Refused calls whose answers have not been seen yet: as a rule those of one answer of a model.
 _UNANSWERED: Final = 16
 _SHORT: Final = 20
-"""Characters of a text, of a check of the application, that may stand in other texts by chance."""
+"""Characters up to which a text, such as that of a check, may be part of another by chance."""
 _AROUND: Final = 200
-"""Characters that frameworks put around what an exception says, as "Error: … Please fix it."."""
+"""Characters that frameworks put around an exception's text, as in "Error: … Please fix it."."""
 
 
 _unclaimed: deque[str] = deque(maxlen=_UNANSWERED)
-"""Told where no session was known: any session's call may have it."""
+"""What was told while no session was known; it may be about a call of any session."""
 
 
 def note_refusal(flag: Flag | None, *texts: str | None) -> None:
@@ -396,8 +396,8 @@ def recognise(step: Step, flag: Flag) -> None:
 
 
 def _says(step: Step, known: Collection[str]) -> bool:
-    """True if a call answered what was told in its place, or failed with it."""
-    # A hint may stand behind a result: only the text alone is no result.
+    """True if the answer or the error of a call is what was told in its place."""
+    # A hint may follow a result: only a text that is nothing else is no result.
     if isinstance(step.outcome, str) and step.outcome.strip() in known:
         return True
     said = step.error_text if step.error else None

@@ -221,7 +221,7 @@ class ControlReplication:
         keyring.add(self._settings.propagation_key.get_secret_value())
 
     def forked(self) -> None:
-        """Resets in the child of a fork: its thread is gone, its lock may be held."""
+        """Starts anew in the child of a fork, which has an origin and subscriptions of its own."""
         self.origin = uuid.uuid4().hex[:16]
         self._lock = new_lock()
         limit = self._settings.max_sessions
@@ -340,14 +340,14 @@ class ControlReplication:
             )
 
     def _before(self, name: str) -> ControlMessage | None:
-        """The last message about a session. One of before a clock was set back is the oldest."""
+        """The last message about a session; as the oldest if it is from the future by now."""
         last = self._last.get(name)
         return replace(last, at=0) if last is not None and last.at > time.time_ns() else last
 
     def _notice(
         self, name: str, control: Control, last: ControlMessage | None
     ) -> ControlMessage | None:
-        """Builds the message about a change; None if it concerns no other process."""
+        """The message about a change; None if it concerns no other process."""
         now = time.time_ns()
         person = control.by is not None and control.by != POLICY
         decision = control.decision
@@ -398,7 +398,7 @@ class ControlReplication:
             self._writer.ask(lambda store: store.get(KIND, name), then)
 
     def _receive(self, raw: bytes | None, *, late: bool = False) -> None:
-        """Handles a published message, or a `late` one that was looked up, if there was one."""
+        """Handles a published message, or the stored one (`late`) that was looked up, if any."""
         with swallow(self.faults, "sharing"):
             if raw is None:
                 return
@@ -406,7 +406,7 @@ class ControlReplication:
             if notice is not None:
                 self.hear(notice, late=late)
                 return
-            # Of another version, or damaged on the way; its content is not for the log.
+            # It is of another version, or damaged; its content does not belong in the log.
             self.unread += 1
             if self.unread == 1:
                 logger.warning("a notice of another process cannot be read and was skipped")

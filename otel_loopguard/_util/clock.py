@@ -153,7 +153,7 @@ def to_guard_time(moment: int) -> int:
 
 
 def ticks(ticking: Ticking) -> None:
-    """Registers, weakly, what is to tick when a test moves the clock."""
+    """Registers, weakly, an object that ticks when a test moves the clock."""
     _ticking.add(ticking)
 
 

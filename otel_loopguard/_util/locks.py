@@ -49,7 +49,7 @@ class Signal:
     def __init__(self) -> None:
         self._is_set = False
         # Its `put` takes no lock that could be held, and may be entered again. Looked up now: where
-        # threads are gevent's meanwhile, all of them would wait with another one.
+        # threads have become gevent's since, all of them would wait with another one.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:

@@ -55,7 +55,7 @@ def check_number(
     what: str, given: object, least: float | None = None, *, whole: bool = False,
     finite: bool = False,
 ) -> None:  # fmt: skip
-    """Refuses what is no number, below the least, or endless; numbers of numpy are some.
+    """Refuses values that are no numbers (those of numpy are), too small, or infinite.
 
     Raises:
         TypeError: It is no number, or no whole one.
@@ -75,7 +75,7 @@ def check_number(
 
 
 def check_limit(limit_s: object) -> None:
-    """Refuses a limit that is no number; None is none."""
+    """Refuses a limit that is neither a number nor None."""
     if limit_s is not None:
         check_number("limit_s", limit_s)
 

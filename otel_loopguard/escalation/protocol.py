@@ -112,7 +112,7 @@ def is_unknown(reply: Message) -> bool:
 
 
 def judged(rows: list[Message]) -> list[Message]:
-    """The rows of processes that saw steps of a session; where none did, all that there are."""
+    """Drops the rows of processes that saw no step of a session, if another process saw one."""
     known = {row["session"] for row in rows if row.get("steps")}
     return [row for row in rows if row.get("steps") or row["session"] not in known]
 
@@ -152,7 +152,7 @@ class AdminHandlers:
     def answer(self, data: bytes, faults: InternalErrors) -> bytes:
         """The reply to the bytes of a request; see `answer`.
 
-        What only who judges a session knows or does is left to that process.
+        Requests that need the judge of a session are left to the process that judges it.
         """
         return answer(data, [self._reply_if_judged if self.others_judge else self.reply], faults)
 
@@ -301,7 +301,7 @@ class AdminHandlers:
 
 
 def _refused(request: Message) -> Message | None:
-    """The reply to a request that is none, whatever it is about."""
+    """The reply to a request that is not valid, whatever it is about; None for a valid one."""
     op, by = request.get("op"), request.get("by", "")
     if not isinstance(op, str) or op not in _TAKES:
         return refusal("unknown_request", f"there is no request {op!r:.100}")
@@ -369,7 +369,7 @@ def _rows(reply: Message) -> list[Message]:
 
 
 def _is_row(row: Any) -> bool:
-    """True for a row of a session."""
+    """True if a value has the fields of a session's row that readers rely on."""
     if not isinstance(row, dict):
         return False
     return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NOTHING: Final = HookAnswer()
 # Open calls of all sessions of a user; what they say is some kilobytes each.
 _OPEN: Final = 2048
-# Sessions of a user, far more than work at once; the beginning and the end of a compaction meet.
+# Sessions of a user whose newest compaction is known: far more than work at once.
 _COMPACTED: Final = 1024
 _SAME_NS: Final = 1_000_000_000
 """Calls that are refused within this time were asked for together: they share one refusal. Equal
@@ -124,7 +124,7 @@ class HookGuard:
                     answer = self._handle(event, at or now(), answered=answered)
                     self.guard.write_journals()
             except BaseException:
-                # Nobody hears what cannot be kept: the next event begins where the state is.
+                # What cannot be stored is not said: the next event begins with the stored state.
                 self.guard.forget(event.session)
                 raise
         return NOTHING if self._mode == "shadow" else answer
@@ -162,7 +162,7 @@ class HookGuard:
                 found = self.guard.find(session)
                 if request["op"] == "allow" and found is not None:
                     self._state.allow(session, found.allowed)
-                # A step takes it in: the journal is to say that its loops are new loops.
+                # A step takes it in, so that the journal says that its loops are new ones.
                 self.guard.observe(Step(Kind.OTHER, "allowed"), session)
                 self.guard.write_journals()
         return reply
@@ -357,7 +357,7 @@ class HookGuard:
         self._tell_again(session, self._flag(session).control, heard=True)
 
     def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:
-        """Has the next answer say again what was said, which the agent has heard or not."""
+        """Has the next answer repeat what was said, as the agent may not have heard it."""
         if control.decision is None:
             return
         decision_id = control.decision.id
@@ -377,7 +377,7 @@ class HookGuard:
             self._observe(step, event, f"text {at}")
 
     def _turn(self, event: HookEvent, at: int) -> None:
-        """A turn ends, or the next one begins: no call of it is answered any more."""
+        """Ends a turn, at its end or the start of the next one: its open calls get no answer."""
         session, who = event.session, event.sub_agent or ""
         ended = event.kind is EventKind.SESSION_END
         for call_id, call in self._state.calls(session, "open").items():

@@ -194,7 +194,7 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
 
 
 def _first(file: Path, after: str, hooks: _Hooks) -> str | None:
-    """The copy of the file as it was first, if without our hooks it says no more and no less."""
+    """The original copy of the file, if without our hooks the file says the same."""
     backup = _backup(file)
     try:
         text = None if backup.is_symlink() else _read(backup)
@@ -241,7 +241,7 @@ def _file(agent: str, scope: str, project: Path) -> Path:
 
 
 def _this() -> str:
-    """The path of this program, which an upgrade leaves as it is.
+    """The path of this program that stays valid after an upgrade.
 
     Raises:
         LoopGuardSettingsError: The program is not in the PATH.
@@ -276,11 +276,11 @@ def _hooks(settings: object) -> _Hooks:
 def _expect(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         msg = f"expected {what}"
-        raise ValueError(msg)  # noqa: TRY004  # caught with the error of what is no JSON
+        raise ValueError(msg)  # noqa: TRY004  # caught together with errors of JSON
 
 
 def _others(hooks: _Hooks) -> _Hooks:
-    """The hooks without ours, whichever version installed them, and what holds nothing else."""
+    """The hooks without ours, whichever version installed them, and without groups left empty."""
     kept: _Hooks = {}
     for event, entries in hooks.items():
         left = [entry for entry in map(_without_ours, entries) if entry is not None]
@@ -290,7 +290,7 @@ def _others(hooks: _Hooks) -> _Hooks:
 
 
 def _without_ours(entry: object) -> object:
-    """A handler or a group of them without ours; None where nothing is left."""
+    """A handler or a group of handlers without ours; None if nothing is left."""
     inner = _inner(entry)
     others = [handler for handler in inner if _own_command(handler) is None]
     if len(others) < len(inner):

@@ -664,7 +664,7 @@ class ToolCall:
     def __enter__(self) -> Self:
         self.start()
         if self._span is None:
-            # Somebody else starts the span inside of the block, and may not write the arguments.
+            # An instrumentation starts its span within the block, perhaps without the arguments.
             self._outer = set_current_call(CurrentCall(self.tool, self.args))
         elif self._own:
             self._block = trace.use_span(self._span, end_on_exit=False)
@@ -704,7 +704,7 @@ class ToolCall:
         return said
 
     def _leave_failed(self, said: str) -> None:
-        """Makes a refusal a failed call: on the span that is there, or on one of our own."""
+        """Records a refusal as a failed call: on the current span of the call, or on our own."""
         hidden = self._adapter.start_default_span(self)
         current = self.parent or trace.get_current_span()
         if self.is_span(current):

@@ -20,7 +20,7 @@ _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
 _CHECK: Final = "check the whole"
 _PARTS: Final = 100
-"""Parts that are named, of more the rest is one: nobody hands out a hundred tasks at once."""
+"""Parts that are named; any more become one part: nobody hands out a hundred tasks at once."""
 
 
 AskSubtasks = Callable[[str, str], object]
@@ -63,7 +63,7 @@ def answered(answer: object) -> tuple[list[Task], list[Problem]]:
 
 
 # Characters of a description, and files in it, that are looked at: some ten pages. All patterns
-# below are linear, and this is done on the thread of whoever asks.
+# below are linear, and this runs on the caller's thread.
 _SEARCHED: Final = 20_000
 _FILES: Final = 1000
 _WORDS: Final = {

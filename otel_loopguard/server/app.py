@@ -101,7 +101,7 @@ class Changes:
 
     def changed(self, flag: Flag) -> None:
         """Called after a change of a flag, on the thread that made it."""
-        # Also if nobody waits: a request that just looked may wait when this is called.
+        # Also if nobody waits: a request that has just looked may be about to.
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._wake, flag)
 
@@ -207,7 +207,7 @@ class ControlApi:
         action = request.scope["path"].rpartition("/")[2]
         if named := body.keys() & {"op", "session", "via"}:
             return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
-        # Workers of before refuse what they do not know: only an answer says which way it came.
+        # Workers of an older version refuse fields they do not know: only an answer has `via`.
         way = {"via": "http"} if action == "answer" else {}
         message = {**body, **way, "op": action, "session": request.state.session}
         return await self._reply(request, message)
@@ -306,7 +306,7 @@ OK: Final = "ok"
 _SILENT_S: Final = 15.0
 """Without a sign of the judging thread, which gives one each second: past any pause for garbage."""
 _HOP_S: Final = 2.0
-"""For the next hop: orchestrators give up after a few seconds themselves."""
+"""Seconds that the next hop may take: orchestrators give up after a few seconds themselves."""
 _KNOWN_S: Final = 1.0
 """Seconds between checks of the next hop, however many clients ask."""
 _IDLE_S: Final = 15.0
@@ -412,7 +412,7 @@ class _Access:
         try:
             await (refusal or self._app)(scope, receive, sent)
         finally:
-            # Of a request that was refused: what it asked for, if there is such a place.
+            # A refused request counts for the route it asked for, if there is one.
             known = asked if asked in self._paths.values() else ""
             route = self._paths.get(scope.get("endpoint"), known)
             name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
@@ -423,7 +423,7 @@ class _Access:
             why = "without tokens only requests to this machine's own names are taken"
             self._refusals.note("host", why)
             return problem(421, why)
-        # Not what its URL says: that is made with what the client calls this machine.
+        # Not that of its URL, which has the host as the client named it.
         scheme, path = request.scope["scheme"], request.scope["path"]
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{scheme}://{request.headers.get('host', '')}":
@@ -517,7 +517,7 @@ class Readiness:
             await asyncio.shield(self._ask(self._hop))
         found = self.known()
         if found.get("store", OK) != OK:
-            # Whoever can connect may ask, and what the store says has its address.
+            # Anyone who can connect may ask, and errors of the store contain its address.
             found["store"] = "the store does not answer; the log says why"
         return JSONResponse(found, 200 if {*found.values()} == {OK} else 503)
 

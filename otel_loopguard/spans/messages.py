@@ -85,7 +85,7 @@ def asked(value: object) -> str | None:
 
 
 def answered(value: object) -> str | None:
-    """Text of the last message, as of `written`; None if it is none of an assistant."""
+    """Text of the last message, as of `written`; None if it is not an assistant's."""
     messages = listing(parsed(value)) or (None,)
     return None if _one_of(_role(messages[-1]), _USERS | _NO_ASSISTANTS) else _text_in(messages[-1])
 
@@ -242,7 +242,7 @@ def fetched(span: SpanView) -> bool:
 def asks_for_tools(span: SpanView) -> bool:
     """True if a model's span says that its answer asks for tools, whatever else it says."""
     why = _first(span.attributes, _REASONS)
-    # A reason is a word; the pattern stays off what is not.
+    # A reason is one word; other values are not searched.
     return any(isinstance(one, str) and _ASKS.search(one[:200]) for one in listing(why) or (why,))
 
 

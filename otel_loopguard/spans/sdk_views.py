@@ -85,7 +85,7 @@ class EndedSpanView(_SdkSpanView):
 
 
 class ActiveSpanView(_SdkSpanView):
-    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there.
+    """`SpanView` over an open span of the SDK, with what was set on it since.
 
     Every access to its attributes copies them: for more than one look take a `snapshot`.
     """
@@ -137,7 +137,7 @@ class ActiveSpanView(_SdkSpanView):
         )
 
     def annotate(self, annotation: Annotation, *, event: bool = False) -> bool:
-        """Puts an annotation on the span; false if it has ended, or somebody holds it for long."""
+        """Writes an annotation on the span; False if it has ended, or its lock is held for long."""
         span = self._open()
         if span is None:
             return False
