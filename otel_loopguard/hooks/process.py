@@ -177,11 +177,13 @@ class RequestHandler:
 
     def _call_spans(self) -> CallSpans | None:
         """The writer of spans; None if no endpoint is named, or a package is missing."""
-        off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        if off or not any(map(os.environ.get, _ENDPOINTS)):
+        if not any(map(os.environ.get, _ENDPOINTS)):
             return None
         from otel_loopguard.hooks.telemetry import CallSpans  # noqa: PLC0415
+        from otel_loopguard.sdk.provider import sdk_disabled  # noqa: PLC0415
 
+        if sdk_disabled():
+            return None
         try:
             return CallSpans()
         except Exception as error:  # noqa: BLE001  # the guard works without

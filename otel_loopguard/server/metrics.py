@@ -26,6 +26,7 @@ from otel_loopguard._util.errors import Log, logger
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.engine import Engine, Step, metric_of
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.sdk.provider import sdk_disabled
 from otel_loopguard.version import __version__
 
 Cause = Literal[
@@ -139,7 +140,7 @@ def _exporters() -> Iterator[str]:
     names = os.environ.get(EXPORTER, "").strip()
     if not names and any(map(os.environ.get, _ENDPOINTS)):
         names = "otlp"
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if sdk_disabled():
         names = ""
     for name in filter(None, map(str.strip, names.split(","))):
         if name == "otlp":
