@@ -439,7 +439,7 @@ class Flag:
         """As `wait`, without blocking the loop of asyncio or trio. Costs no thread."""
         deadline = time.monotonic() + waits(limit_s)
         while self.held:
-            wake, wait = _bell()
+            wake, wait = _wake_and_wait()
             with self._condition():
                 self._waiters = (*self._waiters, wake)
                 held = self.held
@@ -551,17 +551,17 @@ def running_trio() -> Any:
     return None
 
 
-def _bell() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]:
+def _wake_and_wait() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]:
     """Functions that wake this task, from any thread, and that wait for it, with a time limit."""
     trio = running_trio()
     if trio is not None:
         event = trio.Event()
 
-        async def rung(limit_s: float) -> None:
+        async def wait_for(limit_s: float) -> None:
             with trio.move_on_after(limit_s):
                 await event.wait()
 
-        return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set), rung
+        return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set), wait_for
     import asyncio  # noqa: PLC0415  # a running loop has loaded it
 
     loop = asyncio.get_running_loop()

@@ -390,12 +390,12 @@ def recognise(step: Step, flag: Flag) -> None:
         return
     raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
     waiting = flag.refusals or _unclaimed
-    if raised or (waiting and _says(step, (*flag.refusals, *_unclaimed))):
+    if raised or (waiting and _is_told(step, (*flag.refusals, *_unclaimed))):
         step.error, step.error_type = True, ERROR_DENY
         step.reading = None
 
 
-def _says(step: Step, known: Collection[str]) -> bool:
+def _is_told(step: Step, known: Collection[str]) -> bool:
     """True if the answer or the error of a call is what was told in its place."""
     # A hint may follow a result: only a text that is nothing else is no result.
     if isinstance(step.outcome, str) and step.outcome.strip() in known:

@@ -141,7 +141,7 @@ class HookGuard:
         with self._lock, suppress(StoreError), self._state.together():
             session = event.session
             if event.kind is EventKind.CALL:
-                call_id = event.call_id or self._nameless(event, now())
+                call_id = event.call_id or self._new_call_id(event, now())
                 call = self._state.call(session, call_id)
                 if call is not None and call.state == "refused":  # the agent makes it
                     self._state.put_call(session, call_id, call._replace(state="open", said=""))
@@ -197,14 +197,14 @@ class HookGuard:
         if kind is EventKind.COMPACTION:
             self._compact(session)
         elif kind is EventKind.RESPONSE:
-            self._said(event, at)
+            self._on_text(event, at)
         elif kind in (EventKind.PROMPT, EventKind.STOP, EventKind.SESSION_END):
             self._turn(event, at)
         return self._hint(event, at)
 
     def _call(self, event: HookEvent, at: int, *, answered: bool) -> HookAnswer:
         session, step = event.session, _step(event, at)
-        call_id = event.call_id or self._nameless(event, at)
+        call_id = event.call_id or self._new_call_id(event, at)
         known = self._state.call(session, call_id)
         if known is not None and known.state != "refused":
             return NOTHING  # the same event again, by another hook of the same agent
@@ -230,7 +230,7 @@ class HookGuard:
 
     def _result(self, event: HookEvent, at: int) -> HookAnswer:
         session = event.session
-        call_id = event.call_id or self._begun_as(event, at)
+        call_id = event.call_id or self._open_call_id(event, at)
         known = None if call_id is None else self._state.call(session, call_id)
         if known is not None and known.state in ("done", "closed"):
             return NOTHING
@@ -246,11 +246,11 @@ class HookGuard:
         if begun is not None:
             step.name, step.agent = step.name or begun.name, begun.agent
             step.args = begun.args if step.args is None else step.args
-        call_id = call_id or self._nameless(event, at)
+        call_id = call_id or self._new_call_id(event, at)
         self._observe(step, event, call_id)
         self._state.put_call(session, call_id, KnownCall("done", at, event.sub_agent or ""))
         control = self._flag(session).control
-        answer = self._held(event, control) if control.action in _HELD else NOTHING
+        answer = self._answer_to_stop(event, control) if control.action in _HELD else NOTHING
         return self._hint(event, at) if answer.reply is Reply.NOTHING else answer
 
     def _denial(self, session: str) -> Control | None:
@@ -277,7 +277,7 @@ class HookGuard:
         """Returns the refusal of a call, or nothing."""
         control = self._flag(event.session).control
         if control.action in _HELD:
-            return self._held(event, control)
+            return self._answer_to_stop(event, control)
         denial, found = self._denial(event.session), self.guard.find(event.session)
         if (
             denial is not None
@@ -290,7 +290,7 @@ class HookGuard:
             return self._question(event, step, control.decision)
         return NOTHING
 
-    def _held(self, event: HookEvent, control: Control) -> HookAnswer:
+    def _answer_to_stop(self, event: HookEvent, control: Control) -> HookAnswer:
         """Returns the answer to a stop; that of a sub-agent refuses only its own calls."""
         who = self._about(event.session, control)
         if who and who != event.sub_agent:
@@ -305,7 +305,7 @@ class HookGuard:
 
     def _question(self, event: HookEvent, step: Step, decision: Decision) -> HookAnswer:
         """Asks the user once about a call of the tool that a decision is about."""
-        if decision.tool != step.name or not self._first("ask", event.session, decision):
+        if decision.tool != step.name or not self._is_first_time("ask", event.session, decision):
             return NOTHING
         return HookAnswer(Reply.ASK, decision.question or decision.message)
 
@@ -318,12 +318,12 @@ class HookGuard:
         if control.decision is None:  # a person's words
             is_new = self._flag(session).take_hint() is not None
         else:
-            is_new = self._first("hint", session, control.decision)
+            is_new = self._is_first_time("hint", session, control.decision)
             if is_new and control.action is not Action.DENY:
                 self._hear(session, control.decision, at)
         return HookAnswer(Reply.HINT, hint=control.hint) if is_new else NOTHING
 
-    def _first(self, what: str, session: str, decision: Decision) -> bool:
+    def _is_first_time(self, what: str, session: str, decision: Decision) -> bool:
         """True the first time that something is done about a decision."""
         who, done = self._state.replies(session, decision.id)
         if what in done:
@@ -367,7 +367,7 @@ class HookGuard:
         what = what.replace("hint", "") if heard else ""
         self._state.remember_replies(session, decision_id, who, what)
 
-    def _said(self, event: HookEvent, at: int) -> None:
+    def _on_text(self, event: HookEvent, at: int) -> None:
         """Handles text of the model."""
         if event.text:
             step = coding_tools.answer_step(
@@ -391,26 +391,26 @@ class HookGuard:
             step = coding_tools.prompt_step(event.agent, start=at)
             self._observe(step, event, f"prompt {at}")
         elif event.kind is EventKind.STOP:
-            self._said(event, at)
+            self._on_text(event, at)
             # A sub-agent that has ended takes its stop along.
             about = self._about(session, self._flag(session).control)
             if who and about == who and self.guard.lift(session):
                 self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
 
-    def _nameless(self, event: HookEvent, at: int) -> str:
+    def _new_call_id(self, event: HookEvent, at: int) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
-        lately = self._lately(event, at, "open", "refused")
+        lately = self._equal_just_now(event, at, "open", "refused")
         return lately or f"{_digest(event)} {self._steps(event.session)}"
 
-    def _begun_as(self, event: HookEvent, at: int) -> str | None:
+    def _open_call_id(self, event: HookEvent, at: int) -> str | None:
         """The id of the oldest open call that an answer without one may belong to.
 
         Where there is none: of the call whose answer another hook has just reported.
         """
         begun = next(iter(self._equal(event, "open")), None)
-        return begun or self._lately(event, at, "done")
+        return begun or self._equal_just_now(event, at, "done")
 
-    def _lately(self, event: HookEvent, at: int, *states: str) -> str | None:
+    def _equal_just_now(self, event: HookEvent, at: int, *states: str) -> str | None:
         """The id of the newest call equal to that of an event, if it became so just now."""
         newest = list(self._equal(event, *states).items())[-1:]
         return next((name for name, call in newest if abs(at - call.begun) < _SAME_NS), None)

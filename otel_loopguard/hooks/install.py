@@ -147,7 +147,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
         LoopGuardSettingsError: The file cannot be read or written; it is as it was.
     """
     places, file = HOOK_FILES[agent], _file(agent, scope, project)
-    program = program or (PROGRAM if scope == "project" else _this())
+    program = program or (PROGRAM if scope == "project" else _program_path())
     if agent == "opencode":
         return _install_plugin(file, mode, program)
     before = _read(file)
@@ -156,7 +156,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
     entry = {"hooks": [handler]} if places.grouped else handler
     try:
         hooks = _hooks(jsonc.loads(text))
-        kept = _others(hooks)
+        kept = _foreign_hooks(hooks)
         wanted = kept | {event: [*kept.get(event, ()), entry] for event in AGENTS[agent].installed}
         after = text if wanted == hooks else jsonc.with_member(text, "hooks", wanted)
     except ValueError as error:
@@ -180,11 +180,11 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
         return _change(file, before, None) if _is_ours(before) else Change(file, changed=False)
     try:
         hooks = _hooks(jsonc.loads(before))
-        kept = _others(hooks)
+        kept = _foreign_hooks(hooks)
         if kept == hooks:
             return Change(file, changed=False)
         after = jsonc.with_member(before, "hooks", kept or None)
-        first = _first(file, after, kept)
+        first = _original(file, after, kept)
         left = jsonc.loads(after) in ({}, {"version": 1}) and "/" not in after
     except ValueError as error:
         raise _unusable(file, error) from None
@@ -193,7 +193,7 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
     return _change(file, before, None if left and not file.is_symlink() else after)
 
 
-def _first(file: Path, after: str, hooks: _Hooks) -> str | None:
+def _original(file: Path, after: str, hooks: _Hooks) -> str | None:
     """The original copy of the file, if without our hooks the file says the same."""
     backup = _backup(file)
     try:
@@ -240,7 +240,7 @@ def _file(agent: str, scope: str, project: Path) -> Path:
     return project / places.project if scope == "project" else places.user()
 
 
-def _this() -> str:
+def _program_path() -> str:
     """The path of this program that stays valid after an upgrade.
 
     Raises:
@@ -279,7 +279,7 @@ def _expect(value: object, kind: type, what: str) -> None:
         raise ValueError(msg)  # noqa: TRY004  # caught together with errors of JSON
 
 
-def _others(hooks: _Hooks) -> _Hooks:
+def _foreign_hooks(hooks: _Hooks) -> _Hooks:
     """The hooks without ours, whichever version installed them, and without groups left empty."""
     kept: _Hooks = {}
     for event, entries in hooks.items():

@@ -55,11 +55,11 @@ def checked(plan: object) -> list[Task]:
     tasks, problems = read(plan)
     problems += validate(tasks)
     if problems:
-        raise refused(problems)
+        raise _unsound(problems)
     return tasks
 
 
-def refused(problems: Sequence[Problem]) -> PlanError:
+def _unsound(problems: Sequence[Problem]) -> PlanError:
     """The error that says all of these problems; its text has the first 100."""
     lines = [problem.message for problem in problems[:_LISTED]]
     if len(problems) > _LISTED:
@@ -178,7 +178,7 @@ def _sorter(tasks: Sequence[Task]) -> TopologicalSorter[str]:
     except CycleError:
         sound = False
     if not sound:
-        raise refused(validate(tasks))
+        raise _unsound(validate(tasks))
     return sorter
 
 

@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import opencode_output
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.messages import asked, written
+from otel_loopguard.spans.messages import assistant_text, user_text
 from otel_loopguard.spans.steps import begin, captured, fail, failed
 from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import identifier, parsed, text, texts, unquoted, within
@@ -278,7 +278,7 @@ class Vercel:
         step = begin(span, Kind.AGENT if whole else Kind.OTHER, function or operation)
         if whole:
             step.args = _instruction(span)
-            step.outcome = written(captured(span, "ai.response.text")) or None
+            step.outcome = assistant_text(captured(span, "ai.response.text")) or None
         return failed(step, span)
 
 
@@ -288,7 +288,7 @@ def _instruction(span: SpanView) -> str | None:
     prompt = within(given, "prompt")
     if isinstance(prompt, str):
         return prompt
-    return asked(prompt or within(given, "messages"))
+    return user_text(prompt or within(given, "messages"))
 
 
 def _tool(span: SpanView) -> Step:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.keys import NO_AGENT, RUNS, after, as_transfer, tool_in
-from otel_loopguard.spans.messages import asked, written
+from otel_loopguard.spans.messages import assistant_text, user_text
 from otel_loopguard.spans.steps import begin, captured, failed
 from otel_loopguard.spans.values import (
     SUSPECT,
@@ -147,16 +147,16 @@ def model_step(
     step.name = step.model or after(span.name, "chat ")
     step.tokens_in = first_count(attributes, tokens_in)
     step.tokens_out = first_count(attributes, tokens_out)
-    step.text = written(captured(span, said))
+    step.text = assistant_text(captured(span, said))
     return step
 
 
 def _text_from_events(span: SpanView) -> str | None:
     for name, attributes in span.events:
         if name == "gen_ai.choice":
-            return written(known(attributes.get("message")))
+            return assistant_text(known(attributes.get("message")))
         if name == _DETAILS and "gen_ai.output.messages" in attributes:
-            return written(known(attributes["gen_ai.output.messages"]))
+            return assistant_text(known(attributes["gen_ai.output.messages"]))
     return None
 
 
@@ -170,8 +170,8 @@ def _enclosing(span: SpanView, kind: Kind) -> Step:
             step.kind = Kind.WORKFLOW
         step.agent = None if name == NO_AGENT else name
         step.name = step.agent or after(span.name, "invoke_agent ")
-        step.args = asked(captured(span, "gen_ai.input.messages"))
-        step.outcome = written(captured(span, "gen_ai.output.messages")) or None
+        step.args = user_text(captured(span, "gen_ai.input.messages"))
+        step.outcome = assistant_text(captured(span, "gen_ai.output.messages")) or None
     elif kind is Kind.WORKFLOW:
         name = text(captured(span, "gen_ai.workflow.name"))
         name = name or identifier(attributes.get("gen_ai.agent.name"))

@@ -14,7 +14,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.keys import library, tool_in
-from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.messages import assistant_text
 from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
 from otel_loopguard.spans.values import identifier, text, within
 
@@ -174,5 +174,5 @@ class OpenLLMetryModel:
         if attributes.get("llm.request.type") not in ("chat", "completion"):
             return None
         step = genai.model(span)
-        step.text = step.text or written(captured(span, "gen_ai.completion.0.content"))
+        step.text = step.text or assistant_text(captured(span, "gen_ai.completion.0.content"))
         return step
