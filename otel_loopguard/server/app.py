@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
@@ -374,6 +375,7 @@ def http_app(  # noqa: PLR0913
     return app
 
 
+@dataclass
 class _Access:
     """Lets a request pass with the token of a tenant; without tokens only on loopback.
 
@@ -383,15 +385,11 @@ class _Access:
     It records how long each request takes, by its route and its status.
     """
 
-    def __init__(
-        self, app: Any, tenants: Tenants, refusals: TroubleLog, metrics: ServerMetrics,
-        paths: Mapping[Any, str],
-    ) -> None:  # fmt: skip
-        self._app = app
-        self._tenants = tenants
-        self._refusals = refusals
-        self._metrics = metrics
-        self._paths = paths
+    app: Any
+    tenants: Tenants
+    refusals: TroubleLog
+    metrics: ServerMetrics
+    paths: Mapping[Any, str]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began, asked, status = time.monotonic(), scope["path"], 0
@@ -410,25 +408,25 @@ class _Access:
         if refusal is not None:
             refusal.headers["connection"] = "close"  # no stranger keeps one
         try:
-            await (refusal or self._app)(scope, receive, sent)
+            await (refusal or self.app)(scope, receive, sent)
         finally:
             # A refused request counts for the route it asked for, if there is one.
-            known = asked if asked in self._paths.values() else ""
-            route = self._paths.get(scope.get("endpoint"), known)
+            known = asked if asked in self.paths.values() else ""
+            route = self.paths.get(scope.get("endpoint"), known)
             name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
-            self._metrics.add(name, took, route, status or "")  # none: the client is gone
+            self.metrics.add(name, took, route, status or "")  # none: the client is gone
 
     def _refusal(self, request: Request) -> Response | None:
-        if self._tenants.is_open and not is_loopback(_host(request)):
+        if self.tenants.is_open and not is_loopback(_host(request)):
             why = "without tokens only requests to this machine's own names are taken"
-            self._refusals.note("host", why)
+            self.refusals.note("host", why)
             return problem(421, why)
         # Not that of its URL, which has the host as the client named it.
         scheme, path = request.scope["scheme"], request.scope["path"]
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{scheme}://{request.headers.get('host', '')}":
             why = "requests from pages of other sites are not taken"
-            self._refusals.note("origin", why)
+            self.refusals.note("origin", why)
             return problem(403, why)
         return None if path in _OPEN else self._refusal_of_token(request, path)
 
@@ -438,14 +436,14 @@ class _Access:
         if path == _METRICS:
             # Of all tenants together, so that of one of them is no token for it.
             why = f"{why}: that of the only tenant, or `metrics` in the file of tokens"
-            if self._tenants.may_scrape(given):
+            if self.tenants.may_scrape(given):
                 return None
-        elif (tenant := self._tenants.tenant(given)) is not None:
+        elif (tenant := self.tenants.tenant(given)) is not None:
             request.state.tenant = tenant
-            request.state.admitted = lambda: self._tenants.tenant(given) == tenant
+            request.state.admitted = lambda: self.tenants.tenant(given) == tenant
             return None
         peer = "" if request.client is None else f" of {request.client.host}"
-        self._refusals.note("token", f"no valid token came with a request{peer}")
+        self.refusals.note("token", f"no valid token came with a request{peer}")
         if path in {signal.path for signal in SIGNALS.values()}:
             return refusal(request, Unauthorized(why))
         return problem(401, why, dict(Unauthorized.headers))

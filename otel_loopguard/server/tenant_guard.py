@@ -49,7 +49,7 @@ from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record, event_
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from otel_loopguard.server.leases import SessionLeases, Taken
+    from otel_loopguard.server.leases import SessionLeases, SpanId, Taken
 
 # As many sessions as `max_sessions` by default: the calls of older ones are no news to anybody.
 _SESSIONS: Final = 10_000
@@ -189,9 +189,7 @@ def _call(  # noqa: PLR0913, PLR0917
     )  # fmt: skip
 
 
-SpanId = tuple[int, int]
-"""Trace and span id."""
-Read = tuple["RecordedSpan", "Step | None"]
+Read = tuple[RecordedSpan, Step | None]
 """A span, and its step if it is one."""
 _T = TypeVar("_T")
 
