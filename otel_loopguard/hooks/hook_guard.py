@@ -300,8 +300,7 @@ class HookGuard:
         reason = self._with_way_out(said, way_out, event.session)
         if event.sub_agent is None:
             return HookAnswer(Reply.STOP, reason)
-        denied = event.kind is EventKind.CALL
-        return HookAnswer(Reply.DENY, reason) if denied else NOTHING
+        return HookAnswer(Reply.DENY, reason) if event.kind is EventKind.CALL else NOTHING
 
     def _question(self, event: HookEvent, step: Step, decision: Decision) -> HookAnswer:
         """Asks the user once about a call of the tool that a decision is about."""
@@ -429,8 +428,7 @@ class HookGuard:
         if self._spans is not None and step.kind is Kind.TOOL:
             span = self._spans.start(event, step)
             self.guard.observe(step, session)
-            decided = self.guard.annotation(step.trace_id, step.span_id)
-            self._spans.end(span, step, decided)
+            self._spans.end(span, step, self.guard.annotation(step.trace_id, step.span_id))
             return
         place = hashlib.blake2b(f"{session}\0{call_id}".encode(), digest_size=24).digest()
         step.trace_id = int.from_bytes(place[:16], "big")

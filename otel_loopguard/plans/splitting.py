@@ -375,8 +375,7 @@ def _risks(factors: Factors, work: Work) -> tuple[str, ...]:
 
 
 def _named(text: str) -> list[str]:
-    found = dict.fromkeys(match.group() for match in _FILE.finditer(text))
-    return list(found)[:_FILES]
+    return list(dict.fromkeys(match.group() for match in _FILE.finditer(text)))[:_FILES]
 
 
 def _folders(files: Iterable[str]) -> list[str]:

@@ -284,8 +284,7 @@ class Lateness:
         for trace_id, step in steps:
             if step.end is None or (not self._late_s and now - step.end < LATE_S * 1e9):
                 continue
-            guard = self._guard
-            flag = guard.flag_of(step.session or trace_id)
+            flag = self._guard.flag_of(step.session or trace_id)
             if flag is None or not flag.asked:
                 continue
             session = flag.control.session or ""

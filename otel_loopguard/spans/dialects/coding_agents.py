@@ -171,8 +171,7 @@ def _model(span: SpanView) -> Step:
 
 def _ended(step: Step, span: SpanView, output: object = None) -> Step:
     """Reads how a call ended: `success` is a boolean, or text."""
-    success = span.attributes.get("success")
-    if success in (False, "false", "False"):
+    if span.attributes.get("success") in (False, "false", "False"):
         said = text(captured(span, "error", "error_message")) or text(output)
         kind = text(span.attributes.get("error_type"))
         return fail(step, None if said == _VAGUE else said, kind)

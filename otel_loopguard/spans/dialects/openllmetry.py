@@ -170,8 +170,7 @@ class OpenLLMetryModel:
 
     def read(self, span: SpanView) -> Step | None:
         """Step of a `chat` or `completion` request, else None."""
-        attributes = span.attributes
-        if attributes.get("llm.request.type") not in ("chat", "completion"):
+        if span.attributes.get("llm.request.type") not in ("chat", "completion"):
             return None
         step = genai.model(span)
         step.text = step.text or assistant_text(captured(span, "gen_ai.completion.0.content"))
