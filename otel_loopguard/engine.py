@@ -13,8 +13,8 @@ from otel_loopguard._control.gate import flag_refuses, spellings
 from otel_loopguard._util.text import encoded
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
+from otel_loopguard.core.report import decision_row
 from otel_loopguard.errors import StoreError
-from otel_loopguard.escalation.cases import decision_row
 from otel_loopguard.escalation.protocol import MOST_REQUEST, is_unknown, joined
 from otel_loopguard.escalation.protocol import answer as answer_people
 from otel_loopguard.guard.guard import LoopGuard

@@ -58,8 +58,8 @@ def set_current_call(call: CurrentCall | None) -> CurrentCall | None:
 
 
 def places_around() -> Iterator[str | int]:
-    """The places of a run of LangChain or LangGraph, if this is inside of one."""
-    # Looked up, and never imported: whoever uses one has imported it.
+    """Yields the places of the LangChain or LangGraph run around this, if there is one."""
+    # Looked up, not imported: an application that uses one of them has imported it.
     module = sys.modules.get(_CONFIG)
     variable = None if module is None else getattr(module, "var_child_runnable_config", None)
     config = None if variable is None else variable.get(None)
@@ -99,7 +99,7 @@ _used = False
 
 
 class SessionHandle(Protocol):
-    """One session of a guard, as the application sees it; see there."""
+    """A session of a guard, for its application; `guard.queries` has the implementation."""
 
     @property
     def guard(self) -> Guard: ...
@@ -128,7 +128,7 @@ class SessionHandle(Protocol):
 
 
 class Guard(Protocol):
-    """The questions of applications to a guard; see there."""
+    """Answers applications for a guard; `guard.queries` has the implementation."""
 
     @property
     def settings(self) -> Settings: ...
@@ -228,7 +228,7 @@ _BLOCK: Final = otel_context.create_key("loopguard-block")
 
 
 class Entered:
-    """A context that a block is in until the block ends, wherever that is.
+    """The context of a block, which is left when the block ends, wherever that is.
 
     It is not left by a token: a generator may end in another context than it began in, and before
     a block that began after it.
@@ -246,7 +246,7 @@ class Entered:
         otel_context.attach(self.context)
 
     def leave(self) -> None:
-        """Goes back to what was before, past blocks that ended meanwhile."""
+        """Restores the context before the block, past blocks that have ended since."""
         self.ended = True
         if otel_context.get_current() is self.context:
             self.leave_ended()
@@ -341,7 +341,7 @@ _BLIND: Final = 30
 
 
 class Questions:
-    """The questions of agents' loops, until they can be answered or it was told why they cannot."""
+    """Counts the questions of agents' loops, and warns once if they cannot be answered."""
 
     def __init__(self) -> None:
         self._asked = 0
@@ -393,8 +393,6 @@ def asked_session() -> SessionHandle | None:
 
 def happened(what: Happening, times: int = 1) -> None:
     """Counts something in the run of the current context; without one in the metrics only."""
-    known = known_sessions(None)
-    guard = None if known else guard_of(None)
     # Each guard has metrics of its own.
-    for one in known if guard is None else [guard]:
+    for one in known_sessions(None) or live_guards()[-1:]:
         one.happened(what, times)

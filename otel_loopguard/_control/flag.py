@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import sys
 import threading
 import time
@@ -184,7 +183,6 @@ class Flag:
         # On the steady clock: setting the machine's clock back prolongs no pause.
         self._ends = 0
         self._changed: threading.Condition | None = None
-        self._lock: threading.RLock | None = None
         # Each wakes a task, from any thread.
         self._waiters: tuple[Callable[[], object], ...] = ()
         self.limit_s = limit_s
@@ -236,7 +234,7 @@ class Flag:
             self.heard = {known: at for known, at in self.heard.items() if known != decision_id}
 
     def heard_by(self, now: int) -> Mapping[str, int]:
-        """When decisions were heard first: by now, also where the clock was set back since."""
+        """When decisions were heard first: not after `now`, even if the clock was set back."""
         if self.heard and max(self.heard.values()) > now:
             with _changing:
                 self.heard = {known: min(at, now) for known, at in self.heard.items()}
@@ -441,7 +439,7 @@ class Flag:
         """As `wait`, without blocking the loop of asyncio or trio. Costs no thread."""
         deadline = time.monotonic() + waits(limit_s)
         while self.held:
-            wake, wait = _bell()
+            wake, wait = _wake_and_wait()
             with self._condition():
                 self._waiters = (*self._waiters, wake)
                 held = self.held
@@ -477,7 +475,7 @@ class Flag:
 
     def _put(self, control: Control) -> None:
         if control.until is not None:
-            # First: who reads meanwhile must not end the new one by the time of the old.
+            # First: a concurrent reader must not end the new control at the end of the old one.
             self._ends = steady() + control.until - clock()
         unheard = self.asked and control.action is not Action.ALLOW
         # In this order an interrupt leaves a stale entry, and never a missing one.
@@ -497,8 +495,7 @@ class Flag:
     def _condition(self) -> threading.Condition:
         # Created on first use: hardly any session is ever waited for.
         with _changing:
-            if self._changed is None or self._lock is not _changing:
-                self._changed, self._lock = threading.Condition(_changing), _changing
+            self._changed = self._changed or threading.Condition(_changing)
             return self._changed
 
     def _wake(self) -> None:
@@ -513,23 +510,13 @@ class Flag:
                 wake()
 
 
-# One for all flags, held for an assignment or two. Re-entrant: a finalizer may end a span in there.
-_changing = new_lock()
+# One for all flags, held for an assignment or two.
+_changing: Final = new_lock()
 STOPPING: dict[int, weakref.ref[Flag]] = {}
 """Flags of sessions that are denied, paused or aborted. Usually none is, and then no flag has to
 be looked up."""
 _unheard: dict[int, weakref.ref[Flag]] = {}
-"""Flags that are raised and were not read since, of runtimes that ask."""
-
-
-def _renew() -> None:
-    """In the child of a fork: another thread may have held it."""
-    global _changing  # noqa: PLW0603
-    _changing = new_lock()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)
+"""Raised flags that a runtime which asks has not read since."""
 
 
 _asked = False
@@ -564,18 +551,18 @@ def running_trio() -> Any:
     return None
 
 
-def _bell() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]:
-    """A function that wakes this task from any thread, and one that waits for it, some seconds."""
+def _wake_and_wait() -> tuple[Callable[[], object], Callable[[float], Awaitable[object]]]:
+    """Functions that wake this task, from any thread, and that wait for it, with a time limit."""
     trio = running_trio()
     if trio is not None:
         event = trio.Event()
 
-        async def rung(limit_s: float) -> None:
+        async def wait_for(limit_s: float) -> None:
             with trio.move_on_after(limit_s):
                 await event.wait()
 
-        return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set), rung
-    import asyncio  # noqa: PLC0415  # who waits like this has loaded it
+        return partial(trio.lowlevel.current_trio_token().run_sync_soon, event.set), wait_for
+    import asyncio  # noqa: PLC0415  # a running loop has loaded it
 
     loop = asyncio.get_running_loop()
     future: asyncio.Future[None] = loop.create_future()

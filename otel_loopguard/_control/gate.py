@@ -342,13 +342,13 @@ def _passed(flag: Flag, *, in_time: bool) -> Control:
 
 
 def _stop(flag: Flag, control: Control) -> LoopGuardStop:
-    """The exception of a session that is aborted, or was not let go on in time."""
+    """The exception for a session that was aborted, or not resumed in time."""
     aborted = control.action is Action.ABORT
     happened = "aborted" if aborted else "was paused and not resumed in time"
     flag.adopt_parts(context.trace_key())
     # The reason first: lists of errors show the first words only.
     msg = f"{control.reason} (session {control.session!r} {happened})"
-    told(flag, msg)
+    note_refusal(flag, msg)
     kind = LoopGuardAbort if aborted else LoopGuardPaused
     return kind(msg, control.session or "", control.decision, flag.parts or (), control.by)
 
@@ -363,19 +363,19 @@ def _in_asyncio() -> bool:
 
 _RAISED: Final = {kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)}
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
-# Refused calls whose answers are still on their way: of one answer of a model, as a rule.
+# Refused calls whose answers have not been seen yet: as a rule those of one answer of a model.
 _UNANSWERED: Final = 16
 _SHORT: Final = 20
-"""Characters of a text, of a check of the application, that may stand in other texts by chance."""
+"""Characters up to which a text, such as that of a check, may be part of another by chance."""
 _AROUND: Final = 200
-"""Characters that frameworks put around what an exception says, as "Error: … Please fix it."."""
+"""Characters that frameworks put around an exception's text, as in "Error: … Please fix it."."""
 
 
 _unclaimed: deque[str] = deque(maxlen=_UNANSWERED)
-"""Told where no session was known: any session's call may have it."""
+"""What was told while no session was known; it may be about a call of any session."""
 
 
-def told(flag: Flag | None, *texts: str | None) -> None:
+def note_refusal(flag: Flag | None, *texts: str | None) -> None:
     """Notes what a session was told in place of a result."""
     said = [text for text in texts if text]
     if flag is None:
@@ -390,14 +390,14 @@ def recognise(step: Step, flag: Flag) -> None:
         return
     raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
     waiting = flag.refusals or _unclaimed
-    if raised or (waiting and _says(step, (*flag.refusals, *_unclaimed))):
+    if raised or (waiting and _is_told(step, (*flag.refusals, *_unclaimed))):
         step.error, step.error_type = True, ERROR_DENY
         step.reading = None
 
 
-def _says(step: Step, known: Collection[str]) -> bool:
-    """True if a call answered what was told in its place, or failed with it."""
-    # A hint may stand behind a result: only the text alone is no result.
+def _is_told(step: Step, known: Collection[str]) -> bool:
+    """True if the answer or the error of a call is what was told in its place."""
+    # A hint may follow a result: only a text that is nothing else is no result.
     if isinstance(step.outcome, str) and step.outcome.strip() in known:
         return True
     said = step.error_text if step.error else None
@@ -461,7 +461,7 @@ def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) ->
         return None
     flag, control = found.flag, found.flag.read()
     if control.action in (Action.PAUSE, Action.ABORT):
-        told(flag, control.hint, control.reason)
+        note_refusal(flag, control.hint, control.reason)
         return control
     denial = control if control.action is Action.DENY else flag.denial
     if denial is None:
@@ -472,7 +472,7 @@ def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) ->
             flag.let_through = denied, tool
         return None
     flag.let_through = None
-    told(flag, denial.hint, denial.reason)
+    note_refusal(flag, denial.hint, denial.reason)
     return denial
 
 
@@ -487,7 +487,7 @@ def objected(found: SessionHandle | None, tool: str, args: object = None) -> Con
     by = _REASONS.get(objection.reason, objection.reason)
     # The message of a check may contain arguments: for the model, not for a log.
     reason = objection.message if by == "breaker" else f"a check rejected {tool!r}"
-    told(None if found is None else found.flag, objection.message)
+    note_refusal(None if found is None else found.flag, objection.message)
     return Control(session, Action.DENY, reason, objection.message, by=by)
 
 

@@ -78,7 +78,7 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
     def __enter__(self) -> Self:
         places = list(current_places())
         known = (place for place in places if flag_at(place) is not None)
-        # Of a run that nothing is known of yet, the trace: it may get its flag while it waits.
+        # A run that is not known yet has its trace only; it may get a flag while it waits.
         self._place = next(known, places[-1] if places else None)
         self._task = None if self._scope is not None else _Task(_NO_TASK_TO_CANCEL)
         self._soon = _soon()

@@ -9,7 +9,7 @@ import uuid
 import weakref
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import quote_plus
 
 import orjson
@@ -20,6 +20,7 @@ from otel_loopguard._util.bounded import BoundedDict, WeakList
 from otel_loopguard._util.clock import AHEAD_NS
 from otel_loopguard._util.errors import InternalErrors, logger, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.text import json_object
 from otel_loopguard._util.worker import weak_callback
 from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint
@@ -105,19 +106,16 @@ class ControlMessage:
 
         Nor is one that claims a name of the guard's own and no guard sent, or to be baggage.
         """
-        if len(raw) > MOST_BYTES:
-            return None
-        try:
-            found: Any = orjson.loads(raw)
-            return _read(cast("dict[str, Any]", found)) if isinstance(found, dict) else None
-        except ValueError:
-            return None
+        found = json_object(raw, MOST_BYTES)
+        return None if found is None else _read(found)
 
 
 def _read(found: dict[str, Any]) -> ControlMessage | None:
     if found.keys() != _TYPES.keys() or found.pop("v") != _VERSION:
         return None
     if any(type(value) not in _TYPES[name] for name, value in found.items()):
+        return None
+    if found["action"] not in tuple(Action):
         return None
     times = [time for time in (found["at"], found["until"]) if time is not None]
     if not all((found["id"], found["session"], found["who"], *(0 < one < 2**63 for one in times))):
@@ -223,9 +221,8 @@ class ControlReplication:
         keyring.add(self._settings.propagation_key.get_secret_value())
 
     def forked(self) -> None:
-        """Resets in the child of a fork: its thread is gone, its lock may be held."""
+        """Starts anew in the child of a fork, which has an origin and subscriptions of its own."""
         self.origin = uuid.uuid4().hex[:16]
-        # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
         limit = self._settings.max_sessions
         self._last: BoundedDict[str, ControlMessage] = BoundedDict(limit)
@@ -343,14 +340,14 @@ class ControlReplication:
             )
 
     def _before(self, name: str) -> ControlMessage | None:
-        """The last message about a session. One of before a clock was set back is the oldest."""
+        """The last message about a session; as the oldest if it is from the future by now."""
         last = self._last.get(name)
         return replace(last, at=0) if last is not None and last.at > time.time_ns() else last
 
     def _notice(
         self, name: str, control: Control, last: ControlMessage | None
     ) -> ControlMessage | None:
-        """Builds the message about a change; None if it concerns no other process."""
+        """The message about a change; None if it concerns no other process."""
         now = time.time_ns()
         person = control.by is not None and control.by != POLICY
         decision = control.decision
@@ -401,7 +398,7 @@ class ControlReplication:
             self._writer.ask(lambda store: store.get(KIND, name), then)
 
     def _receive(self, raw: bytes | None, *, late: bool = False) -> None:
-        """Handles a published message, or a `late` one that was looked up, if there was one."""
+        """Handles a published message, or the stored one (`late`) that was looked up, if any."""
         with swallow(self.faults, "sharing"):
             if raw is None:
                 return
@@ -409,7 +406,7 @@ class ControlReplication:
             if notice is not None:
                 self.hear(notice, late=late)
                 return
-            # Of another version, or damaged on the way; its content is not for the log.
+            # It is of another version, or damaged; its content does not belong in the log.
             self.unread += 1
             if self.unread == 1:
                 logger.warning("a notice of another process cannot be read and was skipped")

@@ -270,7 +270,7 @@ def milestone(
 
 
 def _warn_of_unknown(name: str, board: Milestones) -> None:
-    """Says, once for a name, that it is none of those that were declared."""
+    """Warns, once per name, that a milestone was not declared."""
     if name in _warned:
         return
     _warned[name] = None
@@ -307,7 +307,7 @@ def task_type(name: str | None) -> bool:
 
 
 def _boards() -> list[Milestones]:
-    """The boards of the current session, of all guards; one that waits, before its first step."""
+    """The boards of the current session in all guards; before its first step, one kept for it."""
     key, early_key = context.named_session(), context.trace_key()
     found = context.known_session()
     if found is None:

@@ -33,26 +33,26 @@ _PRESSED: Final = 512
 """Events after which a hook waits for the settling thread and then judges some itself: spans come
 faster than they can be judged."""
 _KEPT: Final = 16_384
-"""Events that wait at most; the oldest go where no thread may settle."""
+"""Events that wait at most; the oldest are dropped if no thread may settle."""
 
 
 class Judging(Protocol):
     """Judges the events of a backlog: the guard."""
 
     def judge_events(self, events: deque[Event]) -> None:
-        """Judges events in order and takes them off, up to a decision that somebody has to hear.
+        """Judges and removes events in order, up to a decision that has listeners to notify.
 
         Raises only where faults are raised, in the project's own tests.
         """
         ...
 
     def publish(self) -> None:
-        """Notifies those who listen. No lock is held."""
+        """Notifies listeners. No lock is held."""
         ...
 
 
 class Backlog:
-    """The events of one guard, in order, until somebody asks.
+    """The events of one guard, in order, until a question needs them judged.
 
     Attributes:
         events: What waits.

@@ -144,7 +144,7 @@ def _since_boot() -> int:
 _steady: Final = _since_boot if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic_ns
 
 
-def told(moment: int) -> int:
+def to_guard_time(moment: int) -> int:
     """Converts a moment of the machine's clock to that of live guards."""
     if not moves:
         return moment
@@ -153,7 +153,7 @@ def told(moment: int) -> int:
 
 
 def ticks(ticking: Ticking) -> None:
-    """Registers, weakly, what is to tick when a test moves the clock."""
+    """Registers, weakly, an object that ticks when a test moves the clock."""
     _ticking.add(ticking)
 
 

@@ -179,7 +179,6 @@ class InternalErrors:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 
     def note(self, where: str, fault: BaseException) -> None:

@@ -173,5 +173,5 @@ class _Limit:
             self._over.set()
             if self._socket is not None:
                 with suppress(OSError):
-                    # Of the connection itself: a TLS socket that is shut takes off its TLS.
+                    # On the plain connection: shutting down a TLS socket removes its TLS.
                     socket.socket.shutdown(self._socket, socket.SHUT_RDWR)

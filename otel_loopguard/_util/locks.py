@@ -49,7 +49,7 @@ class Signal:
     def __init__(self) -> None:
         self._is_set = False
         # Its `put` takes no lock that could be held, and may be entered again. Looked up now: where
-        # threads are gevent's meanwhile, all of them would wait with another one.
+        # threads have become gevent's since, all of them would wait with another one.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:
@@ -78,7 +78,11 @@ class Signal:
 
 
 def new_lock() -> threading.RLock:
-    """A lock of this package: re-entrant, and known to `held` as long as it lives."""
+    """A lock of this package, known to `held` as long as it lives.
+
+    Re-entrant, as a finalizer may end a span while it is held; free in the child of a fork, where
+    the thread that held it is gone.
+    """
     lock = _RLock()
     with _making:
         if len(_known) > _state.most_known:
@@ -185,7 +189,7 @@ def _forked() -> None:
         if not lock._is_owned():  # noqa: SLF001
             lock._at_fork_reinit()  # noqa: SLF001
     waiting.clear()
-    # Once the tables here are new: owners make their locks anew.
+    # Once the locks are free, which owners may take.
     for known in tuple(_owners):
         owner = known()
         if owner is not None:
@@ -204,10 +208,10 @@ waiting: Final[deque[tuple[Context, Callable[[], object]]]] = deque(maxlen=_KEPT
 
 
 class Forked(Protocol):
-    """Has locks or tables that other threads of the parent may have held."""
+    """Has state that belongs to the parent of a fork, or to its threads; locks free themselves."""
 
     def forked(self) -> None:
-        """Makes them anew; called in the child, before anything else."""
+        """Makes it anew; called in the child, before anything else."""
         ...
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
+from enum import Enum
 from itertools import islice
 from numbers import Integral, Real
 from typing import Any, Final, cast
@@ -25,6 +26,12 @@ _UNSEEN: Final = frozenset(
     + "".join(map(chr, (*range(0xFE00, 0xFE0E), *range(0xE0100, 0xE01F0))))
 )
 """Signs that Python takes as printable, and that take no place or look like a space."""
+
+
+class StrEnum(str, Enum):
+    """`enum.StrEnum`, which Python 3.10 lacks: the text of a member is its value."""
+
+    __str__ = str.__str__
 
 
 def expected(what: str, got: object, instead: str = "") -> str:
@@ -48,7 +55,7 @@ def check_number(
     what: str, given: object, least: float | None = None, *, whole: bool = False,
     finite: bool = False,
 ) -> None:  # fmt: skip
-    """Refuses what is no number, below the least, or endless; numbers of numpy are some.
+    """Refuses values that are no numbers (those of numpy are), too small, or infinite.
 
     Raises:
         TypeError: It is no number, or no whole one.
@@ -68,7 +75,7 @@ def check_number(
 
 
 def check_limit(limit_s: object) -> None:
-    """Refuses a limit that is no number; None is none."""
+    """Refuses a limit that is neither a number nor None."""
     if limit_s is not None:
         check_number("limit_s", limit_s)
 
@@ -176,6 +183,17 @@ def encoded(value: Mapping[str, Any] | Sequence[object]) -> bytes:
         return orjson.dumps(value)
     except TypeError:
         return orjson.dumps(_encodable(value))
+
+
+def json_object(data: bytes, most: int) -> dict[str, Any] | None:
+    """The JSON object in at most so many bytes; None for anything else."""
+    if len(data) > most:
+        return None
+    try:
+        found: Any = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
 
 
 def _encodable(value: object) -> object:

@@ -108,7 +108,7 @@ class BackgroundThread:
                 if not start_thread(self._name, self._run, signal):
                     # The next `wake` tries again.
                     self.is_running = False
-                    # While the interpreter ends there is none to be had, and who waits stands in.
+                    # An interpreter that ends starts no thread; a caller who waits stands in.
                     if threading.main_thread().is_alive():
                         self._errors.note(self._name, RuntimeError("no thread could be started"))
 
@@ -155,7 +155,7 @@ class BackgroundThread:
                     self._ident = 0
 
     def _is_over(self, signal: Signal) -> bool:
-        """Waits for work; True if none came and the thread is to end."""
+        """Waits for work; True if none came, so that the thread ends."""
         if signal.wait(self._idle_s):
             return False
         with self._lock:

@@ -27,6 +27,7 @@ from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.guard import LoopGuard
 from otel_loopguard.hooks.install import states
 from otel_loopguard.replay import Run
+from otel_loopguard.sdk.provider import sdk_disabled
 from otel_loopguard.settings import Settings
 from otel_loopguard.settings._group import NO_SECRET
 from otel_loopguard.settings._sources import FILE, PREFIX, unknown
@@ -380,7 +381,7 @@ def _usage(extra: str, spec: object) -> str:
 
 def _telemetry() -> Iterator[Finding]:
     """Effects of OTEL_* variables, and those of instrumentations, on the spans of agents."""
-    if os.environ.get("OTEL_SDK_DISABLED", "").lower() == "true":
+    if sdk_disabled():
         yield _finding("SDK disabled")
     sampler = os.environ.get("OTEL_TRACES_SAMPLER", "")
     if sampler in _DROPPING:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, NamedTuple
+
+from otel_loopguard._util.text import StrEnum
 
 if TYPE_CHECKING:
     from otel_loopguard.core.decision import Decision, FollowUp, Source
 
 
-class Choice(str, Enum):
+class Choice(StrEnum):
     """A way to execute a call or a batch."""
 
     EXECUTE_SYNC = "execute_sync"
@@ -19,8 +20,6 @@ class Choice(str, Enum):
     AUTO_BACKGROUND = "auto_background"
     DEFER = "defer"
     DENY = "deny"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
-from enum import Enum
 from typing import Final, Literal, NamedTuple
+
+from otel_loopguard._util.text import StrEnum
 
 Risk = Literal["low", "medium", "high"]
 """The risk of a fix: `low` only looks or waits, `medium` can be taken back, `high` cannot."""
@@ -41,7 +42,7 @@ class Diagnosis:
     prevention: str = ""
 
 
-class Action(str, Enum):
+class Action(StrEnum):
     """Actions for the runtime, in order of force."""
 
     ALLOW = "allow"
@@ -51,8 +52,6 @@ class Action(str, Enum):
     DENY = "deny"
     PAUSE = "pause"
     ABORT = "abort"
-
-    __str__ = str.__str__
 
     @property
     def rank(self) -> int:
@@ -69,17 +68,15 @@ _RANK = {action: rank for rank, action in enumerate(Action)}
 _STOPS = (Action.DENY, Action.PAUSE, Action.ABORT)
 
 
-class Severity(str, Enum):
+class Severity(StrEnum):
     """Severity of a detection."""
 
     WARNING = "warning"
     CRITICAL = "critical"
     FATAL = "fatal"
 
-    __str__ = str.__str__
 
-
-class Source(str, Enum):
+class Source(StrEnum):
     """Source of a decision, in order of precedence."""
 
     GRAPH_LOOP = "graph_loop"
@@ -87,10 +84,8 @@ class Source(str, Enum):
     RESOURCES = "resources"
     EXECUTION_CHOICE = "execution_choice"
 
-    __str__ = str.__str__
 
-
-class FollowUp(str, Enum):
+class FollowUp(StrEnum):
     """Next steps of a runtime after a decision."""
 
     EXECUTE_IMMEDIATELY = "execute_immediately"
@@ -106,8 +101,6 @@ class FollowUp(str, Enum):
     NOTIFY_USER = "notify_user"
     QUEUE_FOR_LATER = "queue_for_later"
     RETRY_WHEN_RESOURCES_AVAILABLE = "retry_when_resources_available"
-
-    __str__ = str.__str__
 
 
 class AgentsInCycle(NamedTuple):
@@ -283,7 +276,7 @@ class Annotation:
         }
 
 
-class Outcome(str, Enum):
+class Outcome(StrEnum):
     """Ending of a run that the guard stopped."""
 
     LOOP = "loop"
@@ -295,8 +288,6 @@ class Outcome(str, Enum):
     ABORTED_BY_PERSON = "aborted_by_person"
     ABORTED_BY_APPLICATION = "aborted_by_application"
     ABORTED = "aborted"
-
-    __str__ = str.__str__
 
 
 _OUTCOMES: Final = {

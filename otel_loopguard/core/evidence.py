@@ -5,36 +5,32 @@ from __future__ import annotations
 import re
 from array import array
 from dataclasses import dataclass
-from enum import Enum
 from functools import cache, lru_cache
 from math import exp
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.text import StrEnum
 
 if TYPE_CHECKING:
     from otel_loopguard.core.step import Kind
 
 
-class ErrorClass(str, Enum):
+class ErrorClass(StrEnum):
     """The kind of an error: it may pass by itself, will not, or that is not known."""
 
     TRANSIENT = "transient"
     DETERMINISTIC = "deterministic"
     UNKNOWN = "unknown"
 
-    __str__ = str.__str__
 
-
-class Effect(str, Enum):
+class Effect(StrEnum):
     """Effect of a call on the world."""
 
     READ = "read"
     WRITE = "write"
     WAIT = "wait"
     UNKNOWN = "unknown"
-
-    __str__ = str.__str__
 
 
 Key = int

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from enum import Enum
 from typing import Final, NamedTuple
 
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard.core.evidence import Evidence, Waited
 
 _MILESTONES: Final = 256
@@ -16,14 +16,12 @@ _NAME_CHARS: Final = 200
 _NO_NEEDS: Final[Mapping[str, tuple[str, ...]]] = {}
 
 
-class Reached(str, Enum):
+class Reached(StrEnum):
     """The state of a milestone."""
 
     OPEN = "open"
     DONE = "done"
     FAILED = "failed"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,14 +61,15 @@ class Milestones:
     """
 
     __slots__ = (
-        "__weakref__", "_known", "_needs", "_of", "_passed", "_replaced", "_standing", "changes",
+        "__weakref__", "_known", "_of", "_passed", "_replaced", "_standing", "changes", "follows",
         "task_type",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self._known: dict[str, Milestone] = {}
         self._of = self._passed = 0
-        self._needs = _NO_NEEDS
+        # Dependencies of the tasks of the plan that it follows, by id; empty without a plan.
+        self.follows = _NO_NEEDS
         self._replaced: Mapping[str, tuple[str, ...]] | None = None
         self._standing: tuple[int, int, MilestoneStatus] | None = None
         # Two threads that change it at the same moment may count once; readers only compare it.
@@ -81,11 +80,6 @@ class Milestones:
     def blank(self) -> bool:
         """True if nothing was ever written on it."""
         return not (self.changes or self._of or self.task_type)
-
-    @property
-    def follows(self) -> Mapping[str, tuple[str, ...]]:
-        """Dependencies of the tasks of the plan that it follows, by id; empty without a plan."""
-        return self._needs
 
     @property
     def by_person(self) -> bool:
@@ -112,19 +106,19 @@ class Milestones:
         if len(cut) < len(needs):
             return False
         if by_person:
-            self._replaced = self._needs if self._replaced is None else self._replaced
+            self._replaced = self.follows if self._replaced is None else self._replaced
         elif self._replaced == cut:
             return True
         else:
             self._replaced = None
         # First: who reads in between must not take the tasks for milestones.
-        self._needs = cut
+        self.follows = cut
         self._declare(dict.fromkeys(needs, 1.0), optional)
         return True
 
     def declare(self, shares: Mapping[str, float], optional: Collection[str]) -> None:
         """Declares the plan in place of the one before; what is done by name stays done."""
-        self._needs = _NO_NEEDS
+        self.follows = _NO_NEEDS
         self._replaced = None
         self._declare(dict(list(shares.items())[:_MILESTONES]), optional)
 
@@ -185,7 +179,7 @@ class Milestones:
 
     def _take(self, other: Milestones) -> None:
         self._known, self._of, self._passed = other._known, other._of, other._passed
-        self._needs, self._replaced = other._needs, other._replaced
+        self.follows, self._replaced = other.follows, other._replaced
 
     def restore(self, saved: Milestones, *, renew: bool) -> None:
         """Puts the board back as it was; what was reached since is still to be reached.
@@ -196,7 +190,7 @@ class Milestones:
         known = dict(saved._known)
         if renew:
             known = {name: replace(one, change=change) for name, one in known.items()}
-        if self.by_person and self._needs != saved._needs:
+        if self.by_person and self.follows != saved.follows:
             open_again = {
                 name: replace(one, reached=Reached.OPEN, change=change)
                 for name, one in list(self._known.items())
@@ -242,7 +236,7 @@ class Milestones:
         lost = [name for name, reached in required if reached is Reached.FAILED]
         starved = [name for name, _ in required if name in blocked]
         hopeless = next(iter((*lost, *starved)), None) if not still else None
-        percent, paced = self.percent(since), not self._needs
+        percent, paced = self.percent(since), not self.follows
         return MilestoneStatus(
             done, failed, still, percent, hopeless, 0, 0.0, 0, blocked=len(blocked), paced=paced,
             starved=hopeless in starved,
@@ -253,7 +247,7 @@ class Milestones:
 
         Dependencies come before what needs them.
         """
-        needs = self._needs
+        needs = self.follows
         required = {name for name, one in known if one.required}
         lost: set[str] = set()
         blocked: set[str] = set()
@@ -271,7 +265,7 @@ class Milestones:
     def _since(self, since: int) -> list[tuple[str, Milestone]]:
         # `list` of a dict's items is one step; a loop over them would see other threads write.
         entries = list(self._known.items())
-        if self._needs:
+        if self.follows:
             # A plan that is followed goes on over the turns of a conversation, and several runs.
             return entries
         return [entry for entry in entries if entry[1].change > since]

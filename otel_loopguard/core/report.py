@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, get_args
 
-from otel_loopguard._util.text import printable, truncate
+from otel_loopguard._util.text import StrEnum, printable, truncate
 
 if TYPE_CHECKING:
     from otel_loopguard.core.admission import Acceptance
@@ -285,8 +284,8 @@ Topic = Literal["insight", "file", "pattern", "avoided"]
 _TOPICS: Final = get_args(Topic)
 _CHARS: Final = 200
 """Characters of an entry: a sentence or a path."""
-_SAID: Final = 3
-"""Newest entries of each topic in a hint, which all four topics then keep below a page."""
+_SHOWN: Final = 3
+"""Entries of each topic in a hint or a message: all four topics stay below a page."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,6 +303,16 @@ class Context:
     files: tuple[str, ...] = ()
     patterns: tuple[str, ...] = ()
     avoided: tuple[str, ...] = ()
+
+    def lines(self) -> list[str]:
+        """A line for each topic that has entries, with three of them."""
+        shown = {
+            "Known so far": self.insights[-_SHOWN:],
+            "Learned": self.patterns[-_SHOWN:],
+            "Files changed most": self.files[:_SHOWN],
+            "Tried in vain": self.avoided[-_SHOWN:],
+        }
+        return [f"{topic}: {'; '.join(entries)}" for topic, entries in shown.items() if entries]
 
 
 class Memory:
@@ -354,16 +363,7 @@ class Memory:
 
     def offer(self) -> str:
         """Text that a hint may add: up to three entries of each kind; may be empty."""
-        if not self._known:
-            return ""
-        now = self.context()
-        newest = {
-            "Known so far": now.insights[-_SAID:],
-            "Learned": now.patterns[-_SAID:],
-            "Files changed most": now.files[:_SAID],
-            "Tried in vain": now.avoided[-_SAID:],
-        }
-        return " ".join(f"{word}: {'; '.join(said)}." for word, said in newest.items() if said)
+        return " ".join(f"{line}." for line in self.context().lines())
 
     @staticmethod
     def _forget(topic: Topic, known: dict[str, int], newest: str) -> None:
@@ -378,15 +378,13 @@ _TOOLS: Final = 5
 """Most used tools in a message to people: it fits a screen of a phone."""
 
 
-class Answer(str, Enum):
+class Answer(StrEnum):
     """Answers to an escalation."""
 
     CONTINUE = "continue"
     ABORT = "abort"
     MODIFY_PLAN = "modify_plan"
     SKIP_TASK = "skip_task"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -463,7 +461,7 @@ class Escalation:
     def row(self) -> dict[str, Any]:
         """Returns it as a JSON object; times in nanoseconds since the epoch, null for unknown."""
         made: dict[str, object] = {
-            "detection": None if self.decision is None else _detection(self.decision),
+            "detection": self.decision and decision_row(self.decision, *_DETECTION),
             "actions": [act_row(act) for act in self.acts],
             "suggestions": [
                 {"answer": one.answer.value, "text": one.text} for one in self.suggestions
@@ -480,6 +478,10 @@ _ROW: Final = (
     "state", "process",
 )  # fmt: skip
 """Names of an escalation's row, in their order."""
+_DETECTION: Final = (
+    "action", "detector", "rule", "severity", "confidence", "count", "threshold", "tool", "step",
+    "loop", "cause",
+)  # fmt: skip
 
 
 def totals(report: Report) -> dict[str, object]:
@@ -504,17 +506,14 @@ def totals(report: Report) -> dict[str, object]:
     }
 
 
-def _detection(decision: Decision) -> Mapping[str, object]:
-    return {
+def decision_row(decision: Decision, *names: str) -> dict[str, Any]:
+    """Fields of a decision as JSON, under the names that they have in every row."""
+    own: dict[str, object] = {
         "action": decision.action.value,
-        "detector": decision.detector,
-        "rule": decision.reason,
         "severity": decision.severity.value,
-        "confidence": decision.confidence,
-        "count": decision.count,
-        "threshold": decision.threshold,
+        "rule": decision.reason,
+        "at": decision.time or None,
         "tool": decision.tool or None,
-        "step": decision.step,
-        "loop": decision.loop,
         "cause": None if decision.diagnosis is None else decision.diagnosis.cause,
     }
+    return {name: own[name] if name in own else getattr(decision, name) for name in names}

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from enum import Enum
 
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard.semconv import ERROR_DENY
 
 
-class Kind(str, Enum):
+class Kind(StrEnum):
     """The kind of a step.
 
     `MCP_CLIENT` and `MCP_SERVER` are protocol exchanges other than tool calls (listing, discovery);
@@ -25,7 +25,6 @@ class Kind(str, Enum):
     MCP_SERVER = "mcp_server"
     OTHER = "other"
 
-    __str__ = str.__str__
     __hash__ = str.__hash__  # `Enum` has one in Python, and steps are told apart by their kind
 
 

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final, cast
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import Flag, declare, is_reserved, plan_of
@@ -20,7 +20,7 @@ from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
-    from otel_loopguard.core.report import Act, Context, Report
+    from otel_loopguard.core.report import Act, Report
     from otel_loopguard.core.task import Task
 
 # A page: more belongs in a file that the agent can read.
@@ -161,20 +161,6 @@ def _worded(task: Task) -> str:
     return f"{task.id}{what}{after}"
 
 
-_FIELDS: Final = {"rule": "reason", "at": "time"}
-
-
-def decision_row(decision: Decision, *names: str) -> dict[str, Any]:
-    """Fields of a decision as JSON, under the names that they have in every row."""
-    row = {name: getattr(decision, _FIELDS.get(name, name)) for name in names}
-    values = {
-        "action": decision.action.value,
-        "at": decision.time or None,
-        "tool": decision.tool or None,
-    }
-    return {**row, **{name: value for name, value in values.items() if name in row}}
-
-
 # People read the first two or three.
 _SUGGESTED: Final = 3
 
@@ -204,8 +190,6 @@ def suggestions(decision: Decision | None) -> tuple[Suggestion, ...]:
 
 # A chat shows some lines of a message.
 _LONGEST: Final = 500
-# Newest entries of each kind of the long-term context.
-_KEPT: Final = 3
 
 
 def message(escalation: Escalation) -> str:
@@ -296,24 +280,11 @@ def _lines(found: Escalation) -> Iterator[str]:
         yield "Last actions:"
         yield from (f"  {_action(act)}" for act in found.acts)
     if found.context is not None and found.shows_content:
-        yield from _remembered(found.context)
+        yield from found.context.lines()
     yield "You may answer:"
     yield from (f"  {one.answer.value}: {one.text}" for one in found.suggestions)
     limit = datetime.fromtimestamp(found.until / 1e9, timezone.utc)
     yield f"Without an answer by {limit:%Y-%m-%d %H:%M:%S} UTC: {_fallback(found)}."
-
-
-def _remembered(context: Context) -> Iterator[str]:
-    """The long-term context, the newest three of each kind."""
-    kinds = (
-        ("Known so far", context.insights[-_KEPT:]),
-        ("Learned", context.patterns[-_KEPT:]),
-        ("Files changed most", context.files[:_KEPT]),
-        ("Tried in vain", context.avoided[-_KEPT:]),
-    )
-    for name, entries in kinds:
-        if entries:
-            yield f"{name}: {'; '.join(entries)}"
 
 
 def _about(found: Escalation) -> Iterator[str]:

@@ -66,7 +66,6 @@ class EscalationRegistry:
         # By session: the newest case, and the newest that people were sent a message about.
         self._newest: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
         self._sent: BoundedDict[str, Case] = BoundedDict(_MOST_OPEN)
-        # Re-entrant: a finalizer may end a span, and that change a flag, while it is held.
         self._lock = new_lock()
 
     @property
@@ -103,18 +102,17 @@ class EscalationRegistry:
                 flag.escalations += found.held
             return True
 
-    def end(self, case: Case, reply: Reply, now: int) -> bool:
-        """Ends an escalation; False if it was over already."""
-        found, flag = case.escalation, case.flag
+    def end(self, case: Case, reply: Reply, now: int) -> Flag | None:
+        """Ends an escalation; the flag of its session, or None if it was over already."""
+        found = case.escalation
         with self._lock:
-            if case.reply is not None:
-                return False
-            del self._open[found.id]
+            flag = case.flag
             if flag is not None:
+                del self._open[found.id]
                 flag.escalations -= found.held
-            case.reply, case.over, case.flag = reply, now, None
-            self._over[found.id] = case
-            return True
+                case.reply, case.over, case.flag = reply, now, None
+                self._over[found.id] = case
+            return flag
 
     def late(self, now: int) -> list[Case]:
         """The open escalations whose time is over."""
@@ -215,9 +213,8 @@ class Escalations:
         if found is None:
             return False
         cases.check_limit(found.escalation, reply)
-        # It is forgotten when the case is over.
-        flag = found.flag
-        if not self.register.end(found, reply, clock()):
+        flag = self.register.end(found, reply, clock())
+        if flag is None:
             raise found.error()
         self._apply(found, flag, reply)
         self._publish(found)
@@ -239,7 +236,7 @@ class Escalations:
                 if aborted or (case.escalation.held and control.action is not Action.PAUSE):
                     answer = Answer.ABORT if aborted else Answer.CONTINUE
                     reply = Reply(answer, control.by or TIME_LIMIT, via="control")
-                    if self.register.end(case, reply, clock()):
+                    if self.register.end(case, reply, clock()) is not None:
                         self._unpublished.append(case)
             if self._unpublished:
                 self._timeouts.wake()
@@ -263,9 +260,9 @@ class Escalations:
             self._publish(self._unpublished.popleft())
         for case in self.register.late(now):
             taken = case.escalation.fallback if case.escalation.held else "wait"
-            answer, flag = None if taken == "wait" else Answer(taken), case.flag
-            reply = Reply(answer, TIME_LIMIT, via="limit")
-            if self.register.end(case, reply, now):
+            reply = Reply(None if taken == "wait" else Answer(taken), TIME_LIMIT, via="limit")
+            flag = self.register.end(case, reply, now)
+            if flag is not None:
                 if case.escalation.held:
                     self._apply(case, flag, reply)
                 self._publish(case)
@@ -343,8 +340,8 @@ class Escalations:
             shows_content=self._settings.escalation_content,
         )
 
-    def _apply(self, case: Case, own: Flag | None, reply: Reply) -> None:
-        if reply.answer is None or own is None:
+    def _apply(self, case: Case, own: Flag, reply: Reply) -> None:
+        if reply.answer is None:
             return
         said = f": {reply.guidance}" if reply.guidance else ""
         why = f"{reply.by} answered {reply.answer}{said}"

@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard._util.worker import BackgroundThread, Pauses
 from otel_loopguard.errors import StoreError
 from otel_loopguard.escalation import protocol
@@ -81,7 +81,7 @@ class Mailboxes:
             found = self._redis.call("BLPOP", self._keys.replies(reply_to), _WAIT_S)
             if found:
                 came += 1
-                reply = protocol.decoded(bytes(found[1]), protocol.MOST_REPLY)
+                reply = json_object(bytes(found[1]), protocol.MOST_REPLY)
                 replies += [] if reply is None else [reply]
         return replies, len(processes)
 
@@ -90,9 +90,9 @@ class Mailboxes:
         found = self._redis.call("BLPOP", self._keys.requests(process), _WAIT_S)
         if not found:
             return None
-        request = protocol.decoded(bytes(found[1]), protocol.MOST_REQUEST) or {}
+        request = json_object(bytes(found[1]), protocol.MOST_REQUEST) or {}
         reply_to = request.pop("reply_to", None)
-        return (reply_to, protocol.encoded(request)) if isinstance(reply_to, str) else None
+        return (reply_to, encoded(request)) if isinstance(reply_to, str) else None
 
     def reply(self, reply_to: str, reply: bytes) -> None:
         """Puts a reply into the mailbox of its request."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import orjson
 
@@ -26,11 +26,11 @@ from otel_loopguard._control.flag import BY_HAND, Flag, is_reserved
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard.core import Action
-from otel_loopguard.core.report import act_row, totals
+from otel_loopguard.core.report import act_row, decision_row, totals
 from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError
-from otel_loopguard.escalation.cases import GUIDANCE, NAME, decision_row, reply_of
+from otel_loopguard.escalation.cases import GUIDANCE, NAME, reply_of
 
 if TYPE_CHECKING:
     from otel_loopguard.escalation.escalations import Escalations
@@ -68,13 +68,13 @@ _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 
 Message = dict[str, Any]
-Reply = Callable[[Message], Message]
+Handler = Callable[[Message], Message]
 """Handles a request for one guard."""
 Find = Callable[[str], "SessionHandle | None"]
 """Finds a session of a guard by its key."""
 
 
-def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> bytes:
+def answer(data: bytes, guards: Iterable[Handler], faults: InternalErrors) -> bytes:
     """The reply to the bytes of a request, whatever they are; JSON on one line.
 
     Args:
@@ -83,7 +83,7 @@ def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> byte
             they list their sessions together.
         faults: Counts what fails.
     """
-    request = decoded(data, MOST_REQUEST)
+    request = json_object(data, MOST_REQUEST)
     if len(data) > MOST_REQUEST:
         found = refusal("too_long", f"a request has at most {MOST_REQUEST} bytes")
     elif request is None:
@@ -91,21 +91,10 @@ def answer(data: bytes, guards: Iterable[Reply], faults: InternalErrors) -> byte
     else:
         found = refusal("failed", "the process could not do it; its log says why")
         with swallow(faults, "admin"):
-            found = joined([reply(request) for reply in guards])
+            found = joined([handle(request) for handle in guards])
     written = encoded(found)
     too_large = refusal("too_large", "the reply is too large")
     return written if len(written) <= MOST_REPLY else encoded(too_large)
-
-
-def decoded(data: bytes, most: int) -> Message | None:
-    """The message of a line; None if it is too long, or no JSON object."""
-    if len(data) > most:
-        return None
-    try:
-        found: Any = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    return cast("Message", found) if isinstance(found, dict) else None
 
 
 def refusal(code: str, why: str) -> Message:
@@ -123,7 +112,7 @@ def is_unknown(reply: Message) -> bool:
 
 
 def judged(rows: list[Message]) -> list[Message]:
-    """The rows of processes that saw steps of a session; where none did, all that there are."""
+    """Drops the rows of processes that saw no step of a session, if another process saw one."""
     known = {row["session"] for row in rows if row.get("steps")}
     return [row for row in rows if row.get("steps") or row["session"] not in known]
 
@@ -163,7 +152,7 @@ class AdminHandlers:
     def answer(self, data: bytes, faults: InternalErrors) -> bytes:
         """The reply to the bytes of a request; see `answer`.
 
-        What only who judges a session knows or does is left to that process.
+        Requests that need the judge of a session are left to the process that judges it.
         """
         return answer(data, [self._reply_if_judged if self.others_judge else self.reply], faults)
 
@@ -312,7 +301,7 @@ class AdminHandlers:
 
 
 def _refused(request: Message) -> Message | None:
-    """The reply to a request that is none, whatever it is about."""
+    """The reply to a request that is not valid, whatever it is about; None for a valid one."""
     op, by = request.get("op"), request.get("by", "")
     if not isinstance(op, str) or op not in _TAKES:
         return refusal("unknown_request", f"there is no request {op!r:.100}")
@@ -380,7 +369,7 @@ def _rows(reply: Message) -> list[Message]:
 
 
 def _is_row(row: Any) -> bool:
-    """True for a row of a session."""
+    """True if a value has the fields of a session's row that readers rely on."""
     if not isinstance(row, dict):
         return False
     return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.errors import logger
 from otel_loopguard._util.locks import reset_after_fork, start_thread
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.escalation import protocol
@@ -98,11 +98,11 @@ def sockets() -> list[Path]:
     return []
 
 
-# Between two looks whether its guard is gone, or the socket in its place is dead.
+# Seconds between checks whether the guard is gone, and for a reply of a socket that may be dead.
 _LOOK_S: Final = 0.5
-# Between two tries for the path of another process: one that is restarted ends within seconds.
+# Seconds between attempts to take over another process's path: one that restarts ends in seconds.
 _AGAIN_S: Final = 5.0
-# Between two tries for a lock, or a descriptor, that others hold for milliseconds.
+# Seconds between attempts to get what others hold for milliseconds: a lock, a descriptor, a place.
 _REST_S: Final = 0.05
 # A request is there at once, and a reply is taken at once: both are of this machine.
 _LIMIT_S: Final = 2.0
@@ -146,7 +146,7 @@ class SocketServer:
             self._remove()
 
     def forked(self) -> None:
-        """In the child of a fork: what is open is the parent's, and goes on there."""
+        """Closes the child's copies after a fork; the parent goes on with its sockets."""
         self.path = self._remove = None
         for each in (*self._open, self._listening):
             if each is not None:
@@ -215,7 +215,7 @@ class SocketServer:
 
 
 def _read_line(connection: socket.socket) -> bytes:
-    """A request; where it does not end in time, what came of it."""
+    """Reads a request: all of it, or the part that came in time."""
     until, line = time.monotonic() + _LIMIT_S, b""
     with suppress(OSError):
         while b"\n" not in line and len(line) <= protocol.MOST_REQUEST:
@@ -243,7 +243,7 @@ def _remove(path: Path, process: int, place: tuple[int, int]) -> None:
 
     Args:
         path: Its path.
-        process: Who made it.
+        process: Id of the process that made it.
         place: Device and inode that it had then.
     """
     if process == os.getpid():
@@ -379,7 +379,7 @@ def _asked(path: Path, request: Message) -> Message | None:
                     break
                 data += piece
     silent = f"socket {str(path)!r}: the process there gave no reply"
-    found = protocol.decoded(bytes(data), protocol.MOST_REPLY)
+    found = json_object(bytes(data), protocol.MOST_REPLY)
     return found or protocol.refusal(protocol.SILENT, silent)
 
 
@@ -389,7 +389,7 @@ def _connect(connection: socket.socket, path: Path, until: float) -> None:
         with suppress(BlockingIOError):
             connection.connect(str(path))
             return
-        time.sleep(0.05)
+        time.sleep(_REST_S)
     connection.connect(str(path))
 
 

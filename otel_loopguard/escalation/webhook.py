@@ -7,13 +7,11 @@ import hashlib
 import hmac
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, cast
-
-import orjson
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.errors import logger
 from otel_loopguard._util.http import Endpoint
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard._util.worker import DeliveryError, DeliveryQueue
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.escalation.cases import message
@@ -85,12 +83,9 @@ class Webhook:
         if not 200 <= status < 300:
             why = f"HTTP status {status}"
             raise DeliveryError(why, again=status >= 500 or status in _PASSING)
-        try:
-            found: Any = orjson.loads(said) if len(said) <= _MOST_REPLY else None
-        except orjson.JSONDecodeError:
-            return  # many servers say `ok`
-        if isinstance(found, dict):
-            self._take(f"webhook {self._endpoint.host}", escalation, cast("object", found))
+        found = json_object(said, _MOST_REPLY)  # many servers say `ok`
+        if found is not None:
+            self._take(f"webhook {self._endpoint.host}", escalation, found)
 
     def _failed(self, escalation: Escalation, why: str, again: bool) -> None:
         then = "it is tried again" if again else "it is not tried again"

@@ -264,11 +264,11 @@ def _objections(task: Task, session: str | None) -> tuple[list[Answer], list[str
     """
     known = current()
     breakers, checks, tool = known.breakers, known.checks, task.tool
-    refused: list[str | None] = []
-    if tool is not None and breakers.watches:
-        refused.append(breakers.refusal(session, tool, task.args))
-    if not breakers.idle:
-        refused += [breakers.open(tool, "tool"), breakers.open(task.agent, "agent")]
+    refused = (
+        None if tool is None else breakers.refusal(session, tool, task.args),
+        breakers.open(tool, "tool"),
+        breakers.open(task.agent, "agent"),
+    )
     loop, deny = Source.TOOL_LOOP, Choice.DENY
     found = [
         Answer(loop, deny, _BREAKER_CONFIDENCE, message, _REFUSED, objection="breaker_open")

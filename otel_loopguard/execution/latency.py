@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from math import ceil, fsum
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 import orjson
 
 from otel_loopguard._util.tables import read_texts
-from otel_loopguard._util.text import encoded
+from otel_loopguard._util.text import StrEnum, encoded
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -67,7 +66,7 @@ def measure(args: object) -> tuple[int | None, float]:
 _FORM: Final = 1
 """Version of the stored form of a record; a later one is not read."""
 LATEST: Final = 1 << 63
-"""Nanoseconds from which on a time is none: a store and OTLP have 63 bits for them."""
+"""Nanoseconds from which on a time is invalid: a store and OTLP have 63 bits for one."""
 _HIGHEST: Final = 1e15
 """Numbers in a stored record from which on it is damaged: a duration of 30,000 years."""
 
@@ -95,7 +94,7 @@ class CallRecord(NamedTuple):
 
     @classmethod
     def decoded(cls, raw: bytes) -> CallRecord | None:
-        """The record that was `encoded`; None for bytes that are none, or of a later form."""
+        """The record that was `encoded`; None if it is damaged, or of a later form."""
         try:
             time, form, ms, size, session, flags, *others = orjson.loads(raw)
             ms, size, complexity, cpu, io_wait, memory = map(_number, (ms, size, *others))
@@ -125,15 +124,13 @@ _UNKNOWN_MS: Final = 5_000.0
 """Milliseconds for an unknown tool: about the median of the table."""
 
 
-class Knowledge(str, Enum):
+class Knowledge(StrEnum):
     """Basis of an estimate."""
 
     UNKNOWN = "unknown"
     DEFAULT = "default"
     PROFILE = "profile"
     GIVEN = "given"
-
-    __str__ = str.__str__
 
 
 class Estimate(NamedTuple):
@@ -197,8 +194,8 @@ _COMPLEXITY: Final = 0.5
 # From these means on a tool is marked as CPU-, memory- or I/O-intensive: above them two such calls
 # side by side are slower than one after the other on a machine with two cores and 2 GB.
 _INTENSIVE: Final = ResourceSample(cpu_percent=60.0, memory_mb=500.0, io_wait_percent=20.0)
-# Of the calls since somebody asked for errors of estimates last, the newest so many are compared
-# with theirs: each costs 20 µs on the thread that exports metrics.
+# Newest calls whose estimates are compared with their durations whenever errors are asked for:
+# each costs 20 µs on the thread that exports metrics.
 _COMPARED: Final = 24
 # Percent that one call counts for at most: one that took no time must not be the mean.
 _MOST_OFF: Final = 1000.0

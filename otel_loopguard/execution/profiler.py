@@ -64,18 +64,17 @@ class Profiler:
         self.machine: Resources | None = None  # what is measured of it while calls run
         self._resting_until = 0.0
         self._profiles: BoundedDict[str, latency.Profile] = BoundedDict(_PROFILES)
-        # Re-entrant: a finalizer may end a span, and with it a call, while it is held.
         self._lock = new_lock()
 
     def forked(self) -> None:
-        """In the child of a fork: what was not read is asked for again."""
+        """In the child of a fork: asks again for what was not read; the parent stores its calls."""
         for profile in self._profiles.values():
             profile.asked = profile.read
-            profile.unsaved()  # the parent writes them
+            profile.unsaved()
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """Names of what has a profile, the one unused for longest first; agents after `agent:`."""
+        """Names of profiles, the one unused for longest first; agents with the prefix `agent:`."""
         with self._lock:
             return tuple(self._profiles)
 
@@ -216,7 +215,7 @@ class Profiler:
             return None if profile is None else profile.summary()
 
     def _profile(self, name: str) -> latency.Profile:
-        """The profile of a tool, made if need be; its past is asked for. The lock is held."""
+        """The profile of a tool, created if need be; asks the store once. The lock is held."""
         name = name[:_LONGEST_NAME]
         profile = self._profiles.get(name)
         if profile is None:
@@ -228,7 +227,7 @@ class Profiler:
         return profile
 
     def _ask(self, profile: latency.Profile, writer: Writer) -> None:
-        """Asks for what the store knows of a tool, once; not while a store that failed rests."""
+        """Asks the store for a tool's records, once; again only some time after it failed."""
         if time.monotonic() < self._resting_until:
             return
         tool, profile.asked = profile.tool, True

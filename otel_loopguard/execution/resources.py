@@ -202,7 +202,6 @@ class Resources:
             "queue": float(rule.queue_depth),
         }
         self._thread = BackgroundThread("resources", self._measure, faults, idle_s=0)
-        # A finalizer may start a span in there.
         self._lock = new_lock()
         self._readings: deque[Reading] = deque(maxlen=_SAMPLES)
 

@@ -151,7 +151,7 @@ class _Cache:
         return entry
 
     def _loaded(self, key: str, raw: bytes | None) -> None:
-        """Adds what the store has of a key, on whichever thread read it."""
+        """Merges the store's value of a key; on the thread that read it."""
         stored, problems = None, list[str]()
         if raw is not None:
             try:
@@ -175,7 +175,7 @@ class _Cache:
         self._save(key, entry)
 
     def _save(self, key: str, entry: _Entry) -> None:
-        """Has a value written that is not yet; what was not understood is left alone."""
+        """Queues a value that is not stored yet; never overwrites one that was not understood."""
         with self._lock:
             if not (entry.unsaved and entry.known) or entry.foreign:
                 return

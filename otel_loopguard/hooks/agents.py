@@ -20,11 +20,11 @@ from typing import Any, Final, cast
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.spans import coding_tools, values
 
-# Ids are UUIDs and the like; what is longer is no id, and would be kept with the state.
+# Ids are UUIDs and the like; a longer text is not an id, and would be kept with the state.
 _LONGEST_ID: Final = 512
 _LONGEST_TOLD: Final = 8_000
 """Codex cuts what it passes on at about 10,000 characters."""
-# A duration beyond is a moment, or another unit.
+# A longer duration is a point in time, or has another unit.
 _YEAR_MS: Final = 365 * 24 * 3_600_000
 _TIMES: Final = frozenset(("durationMs", "durationSeconds", "totalDurationMs"))
 
@@ -268,7 +268,7 @@ class _VSCode(HookAgent):
     name = "vscode"
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
-        # That a command failed shows only the end of its text.
+        # Only the end of its text shows that a command failed.
         found = mapping(fields.get("tool_result"))
         if not found:
             return super().outcome(fields)
@@ -348,7 +348,7 @@ def mapping(value: object) -> Mapping[str, Any]:
 
 
 def identifier(payload: Mapping[str, Any], *keys: str) -> str | None:
-    """The first of these fields that can be an id."""
+    """The first id among these fields."""
     for key in keys:
         value = payload.get(key)
         if isinstance(value, str) and 0 < len(value) <= _LONGEST_ID:

@@ -192,7 +192,7 @@ def print_line(text: str) -> None:
 
 
 def _for_agent(answer: bytes) -> bytes:
-    """The answer that the agent is to read; what is none is printed on standard error."""
+    """The answer for the agent; anything that is not an answer is printed on standard error."""
     if answer[:1] == b"{":
         return answer
     print_line(answer.decode("utf-8", "replace"))
@@ -200,7 +200,7 @@ def _for_agent(answer: bytes) -> bytes:
 
 
 def _limit_s() -> float:
-    """Seconds that an answer is waited for: `tuning.hooks.answer_s`, read without its class."""
+    """Seconds to wait for an answer: `tuning.hooks.answer_s`, read without the settings' class."""
     try:
         wanted = float(os.environ.get("LOOPGUARD_TUNING__HOOKS__ANSWER_S", ""))
     except ValueError:

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 NOTHING: Final = HookAnswer()
 # Open calls of all sessions of a user; what they say is some kilobytes each.
 _OPEN: Final = 2048
-# Sessions of a user, far more than work at once; the beginning and the end of a compaction meet.
+# Sessions of a user whose newest compaction is known: far more than work at once.
 _COMPACTED: Final = 1024
 _SAME_NS: Final = 1_000_000_000
 """Calls that are refused within this time were asked for together: they share one refusal. Equal
@@ -124,7 +124,7 @@ class HookGuard:
                     answer = self._handle(event, at or now(), answered=answered)
                     self.guard.write_journals()
             except BaseException:
-                # Nobody hears what cannot be kept: the next event begins where the state is.
+                # What cannot be stored is not said: the next event begins with the stored state.
                 self.guard.forget(event.session)
                 raise
         return NOTHING if self._mode == "shadow" else answer
@@ -141,7 +141,7 @@ class HookGuard:
         with self._lock, suppress(StoreError), self._state.together():
             session = event.session
             if event.kind is EventKind.CALL:
-                call_id = event.call_id or self._nameless(event, now())
+                call_id = event.call_id or self._new_call_id(event, now())
                 call = self._state.call(session, call_id)
                 if call is not None and call.state == "refused":  # the agent makes it
                     self._state.put_call(session, call_id, call._replace(state="open", said=""))
@@ -162,7 +162,7 @@ class HookGuard:
                 found = self.guard.find(session)
                 if request["op"] == "allow" and found is not None:
                     self._state.allow(session, found.allowed)
-                # A step takes it in: the journal is to say that its loops are new loops.
+                # A step takes it in, so that the journal says that its loops are new ones.
                 self.guard.observe(Step(Kind.OTHER, "allowed"), session)
                 self.guard.write_journals()
         return reply
@@ -197,14 +197,14 @@ class HookGuard:
         if kind is EventKind.COMPACTION:
             self._compact(session)
         elif kind is EventKind.RESPONSE:
-            self._said(event, at)
+            self._on_text(event, at)
         elif kind in (EventKind.PROMPT, EventKind.STOP, EventKind.SESSION_END):
             self._turn(event, at)
         return self._hint(event, at)
 
     def _call(self, event: HookEvent, at: int, *, answered: bool) -> HookAnswer:
         session, step = event.session, _step(event, at)
-        call_id = event.call_id or self._nameless(event, at)
+        call_id = event.call_id or self._new_call_id(event, at)
         known = self._state.call(session, call_id)
         if known is not None and known.state != "refused":
             return NOTHING  # the same event again, by another hook of the same agent
@@ -230,7 +230,7 @@ class HookGuard:
 
     def _result(self, event: HookEvent, at: int) -> HookAnswer:
         session = event.session
-        call_id = event.call_id or self._begun_as(event, at)
+        call_id = event.call_id or self._open_call_id(event, at)
         known = None if call_id is None else self._state.call(session, call_id)
         if known is not None and known.state in ("done", "closed"):
             return NOTHING
@@ -246,11 +246,11 @@ class HookGuard:
         if begun is not None:
             step.name, step.agent = step.name or begun.name, begun.agent
             step.args = begun.args if step.args is None else step.args
-        call_id = call_id or self._nameless(event, at)
+        call_id = call_id or self._new_call_id(event, at)
         self._observe(step, event, call_id)
         self._state.put_call(session, call_id, KnownCall("done", at, event.sub_agent or ""))
         control = self._flag(session).control
-        answer = self._held(event, control) if control.action in _HELD else NOTHING
+        answer = self._answer_to_stop(event, control) if control.action in _HELD else NOTHING
         return self._hint(event, at) if answer.reply is Reply.NOTHING else answer
 
     def _denial(self, session: str) -> Control | None:
@@ -277,7 +277,7 @@ class HookGuard:
         """Returns the refusal of a call, or nothing."""
         control = self._flag(event.session).control
         if control.action in _HELD:
-            return self._held(event, control)
+            return self._answer_to_stop(event, control)
         denial, found = self._denial(event.session), self.guard.find(event.session)
         if (
             denial is not None
@@ -290,7 +290,7 @@ class HookGuard:
             return self._question(event, step, control.decision)
         return NOTHING
 
-    def _held(self, event: HookEvent, control: Control) -> HookAnswer:
+    def _answer_to_stop(self, event: HookEvent, control: Control) -> HookAnswer:
         """Returns the answer to a stop; that of a sub-agent refuses only its own calls."""
         who = self._about(event.session, control)
         if who and who != event.sub_agent:
@@ -300,12 +300,11 @@ class HookGuard:
         reason = self._with_way_out(said, way_out, event.session)
         if event.sub_agent is None:
             return HookAnswer(Reply.STOP, reason)
-        denied = event.kind is EventKind.CALL
-        return HookAnswer(Reply.DENY, reason) if denied else NOTHING
+        return HookAnswer(Reply.DENY, reason) if event.kind is EventKind.CALL else NOTHING
 
     def _question(self, event: HookEvent, step: Step, decision: Decision) -> HookAnswer:
         """Asks the user once about a call of the tool that a decision is about."""
-        if decision.tool != step.name or not self._first("ask", event.session, decision):
+        if decision.tool != step.name or not self._is_first_time("ask", event.session, decision):
             return NOTHING
         return HookAnswer(Reply.ASK, decision.question or decision.message)
 
@@ -318,12 +317,12 @@ class HookGuard:
         if control.decision is None:  # a person's words
             is_new = self._flag(session).take_hint() is not None
         else:
-            is_new = self._first("hint", session, control.decision)
+            is_new = self._is_first_time("hint", session, control.decision)
             if is_new and control.action is not Action.DENY:
                 self._hear(session, control.decision, at)
         return HookAnswer(Reply.HINT, hint=control.hint) if is_new else NOTHING
 
-    def _first(self, what: str, session: str, decision: Decision) -> bool:
+    def _is_first_time(self, what: str, session: str, decision: Decision) -> bool:
         """True the first time that something is done about a decision."""
         who, done = self._state.replies(session, decision.id)
         if what in done:
@@ -357,7 +356,7 @@ class HookGuard:
         self._tell_again(session, self._flag(session).control, heard=True)
 
     def _tell_again(self, session: str, control: Control, *, heard: bool) -> None:
-        """Has the next answer say again what was said, which the agent has heard or not."""
+        """Has the next answer repeat what was said, as the agent may not have heard it."""
         if control.decision is None:
             return
         decision_id = control.decision.id
@@ -367,7 +366,7 @@ class HookGuard:
         what = what.replace("hint", "") if heard else ""
         self._state.remember_replies(session, decision_id, who, what)
 
-    def _said(self, event: HookEvent, at: int) -> None:
+    def _on_text(self, event: HookEvent, at: int) -> None:
         """Handles text of the model."""
         if event.text:
             step = coding_tools.answer_step(
@@ -377,7 +376,7 @@ class HookGuard:
             self._observe(step, event, f"text {at}")
 
     def _turn(self, event: HookEvent, at: int) -> None:
-        """A turn ends, or the next one begins: no call of it is answered any more."""
+        """Ends a turn, at its end or the start of the next one: its open calls get no answer."""
         session, who = event.session, event.sub_agent or ""
         ended = event.kind is EventKind.SESSION_END
         for call_id, call in self._state.calls(session, "open").items():
@@ -391,26 +390,26 @@ class HookGuard:
             step = coding_tools.prompt_step(event.agent, start=at)
             self._observe(step, event, f"prompt {at}")
         elif event.kind is EventKind.STOP:
-            self._said(event, at)
+            self._on_text(event, at)
             # A sub-agent that has ended takes its stop along.
             about = self._about(session, self._flag(session).control)
             if who and about == who and self.guard.lift(session):
                 self.guard.observe(Step(Kind.OTHER, "sub-agent ended"), session)
 
-    def _nameless(self, event: HookEvent, at: int) -> str:
+    def _new_call_id(self, event: HookEvent, at: int) -> str:
         """Returns an id for a call without one; the next equal call gets another."""
-        lately = self._lately(event, at, "open", "refused")
+        lately = self._equal_just_now(event, at, "open", "refused")
         return lately or f"{_digest(event)} {self._steps(event.session)}"
 
-    def _begun_as(self, event: HookEvent, at: int) -> str | None:
+    def _open_call_id(self, event: HookEvent, at: int) -> str | None:
         """The id of the oldest open call that an answer without one may belong to.
 
         Where there is none: of the call whose answer another hook has just reported.
         """
         begun = next(iter(self._equal(event, "open")), None)
-        return begun or self._lately(event, at, "done")
+        return begun or self._equal_just_now(event, at, "done")
 
-    def _lately(self, event: HookEvent, at: int, *states: str) -> str | None:
+    def _equal_just_now(self, event: HookEvent, at: int, *states: str) -> str | None:
         """The id of the newest call equal to that of an event, if it became so just now."""
         newest = list(self._equal(event, *states).items())[-1:]
         return next((name for name, call in newest if abs(at - call.begun) < _SAME_NS), None)
@@ -429,8 +428,7 @@ class HookGuard:
         if self._spans is not None and step.kind is Kind.TOOL:
             span = self._spans.start(event, step)
             self.guard.observe(step, session)
-            decided = self.guard.annotation(step.trace_id, step.span_id)
-            self._spans.end(span, step, decided)
+            self._spans.end(span, step, self.guard.annotation(step.trace_id, step.span_id))
             return
         place = hashlib.blake2b(f"{session}\0{call_id}".encode(), digest_size=24).digest()
         step.trace_id = int.from_bytes(place[:16], "big")

@@ -147,7 +147,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
         LoopGuardSettingsError: The file cannot be read or written; it is as it was.
     """
     places, file = HOOK_FILES[agent], _file(agent, scope, project)
-    program = program or (PROGRAM if scope == "project" else _this())
+    program = program or (PROGRAM if scope == "project" else _program_path())
     if agent == "opencode":
         return _install_plugin(file, mode, program)
     before = _read(file)
@@ -156,7 +156,7 @@ def install(agent: str, scope: str, mode: str, project: Path, program: str | Non
     entry = {"hooks": [handler]} if places.grouped else handler
     try:
         hooks = _hooks(jsonc.loads(text))
-        kept = _others(hooks)
+        kept = _foreign_hooks(hooks)
         wanted = kept | {event: [*kept.get(event, ()), entry] for event in AGENTS[agent].installed}
         after = text if wanted == hooks else jsonc.with_member(text, "hooks", wanted)
     except ValueError as error:
@@ -180,11 +180,11 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
         return _change(file, before, None) if _is_ours(before) else Change(file, changed=False)
     try:
         hooks = _hooks(jsonc.loads(before))
-        kept = _others(hooks)
+        kept = _foreign_hooks(hooks)
         if kept == hooks:
             return Change(file, changed=False)
         after = jsonc.with_member(before, "hooks", kept or None)
-        first = _first(file, after, kept)
+        first = _original(file, after, kept)
         left = jsonc.loads(after) in ({}, {"version": 1}) and "/" not in after
     except ValueError as error:
         raise _unusable(file, error) from None
@@ -193,8 +193,8 @@ def uninstall(agent: str, scope: str, project: Path) -> Change:
     return _change(file, before, None if left and not file.is_symlink() else after)
 
 
-def _first(file: Path, after: str, hooks: _Hooks) -> str | None:
-    """The copy of the file as it was first, if without our hooks it says no more and no less."""
+def _original(file: Path, after: str, hooks: _Hooks) -> str | None:
+    """The original copy of the file, if without our hooks the file says the same."""
     backup = _backup(file)
     try:
         text = None if backup.is_symlink() else _read(backup)
@@ -240,8 +240,8 @@ def _file(agent: str, scope: str, project: Path) -> Path:
     return project / places.project if scope == "project" else places.user()
 
 
-def _this() -> str:
-    """The path of this program, which an upgrade leaves as it is.
+def _program_path() -> str:
+    """The path of this program that stays valid after an upgrade.
 
     Raises:
         LoopGuardSettingsError: The program is not in the PATH.
@@ -276,11 +276,11 @@ def _hooks(settings: object) -> _Hooks:
 def _expect(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
         msg = f"expected {what}"
-        raise ValueError(msg)  # noqa: TRY004  # caught with the error of what is no JSON
+        raise ValueError(msg)  # noqa: TRY004  # caught together with errors of JSON
 
 
-def _others(hooks: _Hooks) -> _Hooks:
-    """The hooks without ours, whichever version installed them, and what holds nothing else."""
+def _foreign_hooks(hooks: _Hooks) -> _Hooks:
+    """The hooks without ours, whichever version installed them, and without groups left empty."""
     kept: _Hooks = {}
     for event, entries in hooks.items():
         left = [entry for entry in map(_without_ours, entries) if entry is not None]
@@ -290,7 +290,7 @@ def _others(hooks: _Hooks) -> _Hooks:
 
 
 def _without_ours(entry: object) -> object:
-    """A handler or a group of them without ours; None where nothing is left."""
+    """A handler or a group of handlers without ours; None if nothing is left."""
     inner = _inner(entry)
     others = [handler for handler in inner if _own_command(handler) is None]
     if len(others) < len(inner):

@@ -50,7 +50,7 @@ _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_E
 _IDLE_S: Final = 30 * 60.0
 # Events that clients stored meanwhile are looked for, and whether the process may end.
 _LOOK_S: Final = 1.0
-# Each change of version starts counts anew, and who upgrades has no client of the former version.
+# Each change of version starts counts anew, and an upgrade leaves no client of the former version.
 _STAYS_S: Final = 600.0
 # A client waits for an answer for a second; what trickles in for longer is no client.
 _READ_S: Final = 5.0
@@ -126,7 +126,7 @@ class RequestHandler:
             return self._judged(name, mode, payload, at)
         except Exception as error:  # noqa: BLE001  # the agent goes on
             self._log.fault(error)
-            # Of a full disk, the log says nothing either.
+            # With a full disk there is no log either.
             kept = not isinstance(error, StoreError)
             return NOTHING if kept else f"no event is judged: {error}".encode(), None
 
@@ -153,7 +153,7 @@ class RequestHandler:
         self._state.close()
 
     def send(self, limit_s: float) -> None:
-        """Sends the spans that are left, within so many seconds. Another may have the state."""
+        """Sends the remaining spans within a time limit; another process may own the state."""
         if self._spans is not None:
             with suppress(Exception):
                 self._spans.close(limit_s)
@@ -162,7 +162,7 @@ class RequestHandler:
         """Handles the events that clients stored while no process ran."""
         try:
             found = sorted(Path(self._folder.spool).iterdir())
-        except OSError as error:  # too many files are open, as a rule
+        except OSError as error:  # usually too many open files
             self._log.fault(error)
             return
         for path in found:
@@ -177,11 +177,13 @@ class RequestHandler:
 
     def _call_spans(self) -> CallSpans | None:
         """The writer of spans; None if no endpoint is named, or a package is missing."""
-        off = os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true"
-        if off or not any(map(os.environ.get, _ENDPOINTS)):
+        if not any(map(os.environ.get, _ENDPOINTS)):
             return None
         from otel_loopguard.hooks.telemetry import CallSpans  # noqa: PLC0415
+        from otel_loopguard.sdk.provider import sdk_disabled  # noqa: PLC0415
 
+        if sdk_disabled():
+            return None
         try:
             return CallSpans()
         except Exception as error:  # noqa: BLE001  # the guard works without
@@ -241,7 +243,7 @@ class RequestHandler:
 
 
 def _stored(path: Path) -> bytes:
-    """A stored request; empty if it is no file: reading a pipe or a device does not end."""
+    """A stored request; empty if it is not a file, as reading a pipe or a device may never end."""
     if path.is_symlink() or not path.is_file():
         return b""
     with path.open("rb") as file:
@@ -318,7 +320,7 @@ def main(arguments: list[str]) -> int:
     try:
         return serve(folder, wanted.idle * 60)
     except (LoopGuardError, OSError) as error:
-        # Nobody reads what a process prints that an event has started.
+        # Nobody reads the output of a process that an event has started.
         _Log(Path(folder.log)).fault(error)
         print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
         return 2
@@ -340,7 +342,7 @@ def serve(folder: StateFolder, idle_s: float = _IDLE_S) -> int:
         try:
             handler = RequestHandler(folder, folder.take_over(__version__))
         except LoopGuardError as error:
-            # The file of who starts it stays: no client tries again for some seconds.
+            # The starter's file stays: no client tries again for some seconds.
             _Log(Path(folder.log)).fault(error)
             folder.problem = str(error)
             print(f"otel-loopguard: {error}", file=sys.stderr)  # noqa: T201
@@ -386,7 +388,7 @@ def _run(
                 used = time.monotonic()
                 handler.handle_spooled()
                 pool.submit(converse, connection)
-        # From now on who comes starts another process; who came before is not sent there again.
+        # A client that comes from now on starts another process; earlier ones are still answered.
         Path(folder.socket).unlink(missing_ok=True)
         listening.settimeout(0)
         with suppress(OSError):

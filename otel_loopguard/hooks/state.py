@@ -25,11 +25,11 @@ _MOST: Final = {"entry": 1000, "call": 500, "told": 200}
 guard itself looks back 50 calls; the rest is for turns of many calls side by side."""
 # Trimming reads an index; a session has this many items more at most.
 _TRIM_EVERY: Final = 256
-# Where several hooks report an event, the last does so within the time that an agent gives a hook.
+# If several hooks report an event, the last one does within the time that an agent gives a hook.
 _TOGETHER_S: Final = 10
 # Sessions are kept for days, and forgetting reads the whole file.
 _FORGET_EVERY_S: Final = 24 * 3600
-# Bytes in hex of `secrets.token_hex(32)` are 64; fewer are left of a file that was cut.
+# `secrets.token_hex(32)` has 64 digits; a file with fewer was cut.
 _SHORTEST_SECRET: Final = 32
 
 
@@ -79,7 +79,7 @@ class HookState:
         try:
             self.forget_old()
         except StoreError:
-            self.forget_old()  # it was damaged inside, and is a new one now
+            self.forget_old()  # a damaged file was replaced by a new one
 
     @contextmanager
     def together(self) -> Generator[None]:

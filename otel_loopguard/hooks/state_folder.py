@@ -68,7 +68,7 @@ class StateFolder:
             with open(self._version, "w", encoding="ascii") as file:
                 file.write(version)
         except OSError:
-            pass  # it serves all the same
+            pass  # it is served all the same
         return former
 
     def make(self) -> None:
@@ -91,7 +91,7 @@ def default_folder() -> str:
     home = os.environ.get("XDG_STATE_HOME", "")
     if not os.path.isabs(home):
         home = os.path.join(os.path.expanduser("~"), ".local", "state")
-    if not os.path.isabs(home) and hasattr(os, "getuid"):  # of a user without a name
+    if not os.path.isabs(home) and hasattr(os, "getuid"):  # the user has no name
         from tempfile import gettempdir  # noqa: PLC0415  # an agent waits for this at every event
 
         return os.path.join(gettempdir(), f"otel-loopguard-state-{os.getuid()}")

@@ -93,7 +93,7 @@ class CallSpans:
         span.end(step.end or None)
 
     def close(self, limit_s: float) -> None:
-        """Sends what is left, within so many seconds: for a collector that is down it takes ten."""
+        """Sends the remaining spans within a limit; a collector that is down would take ten s."""
         until = time.monotonic() + limit_s
         ends = (self._provider.shutdown, self.logs.shutdown)
         closing = [threading.Thread(target=end, daemon=True) for end in ends]

@@ -21,9 +21,7 @@ import orjson
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
-from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
-from opentelemetry.sdk.trace.sampling import ALWAYS_ON
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer
 
 from otel_loopguard import semconv
@@ -36,7 +34,7 @@ from otel_loopguard._control.context import (
     set_current_call,
 )
 from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings, told
+from otel_loopguard._control.gate import flag_refuses, gate_at, note_refusal, objected, spellings
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import logger, warn_blind
@@ -46,8 +44,12 @@ from otel_loopguard.core.admission import Choice
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
-from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
-from otel_loopguard.sdk.provider import GuardOnlyProvider, is_followed, sdk_disabled
+from otel_loopguard.sdk.provider import (
+    GuardOnlyProcessor,
+    GuardOnlyProvider,
+    is_followed,
+    sdk_disabled,
+)
 from otel_loopguard.settings import Settings
 from otel_loopguard.version import __version__
 
@@ -128,10 +130,8 @@ def has_processor() -> bool:
     return bool(LoopGuard.all_attached() or LoopGuard.any_switched_off() or off())
 
 
-class _DefaultGuardProcessor(LoopGuardSpanProcessor):
+class _DefaultGuardProcessor(GuardOnlyProcessor):
     """Feeds the default guard, until a processor of the user's feeds any."""
-
-    attaches = False
 
     def on_end(self, span: ReadableSpan) -> None:
         context = span.get_span_context()
@@ -143,14 +143,9 @@ class _DefaultGuardProcessor(LoopGuardSpanProcessor):
 
 
 @cache
-def _default_provider() -> TracerProvider:
-    """The provider that only the default guard sees; arguments and results are not cut."""
-    unlimited = SpanLimits(
-        max_attribute_length=SpanLimits.UNSET, max_span_attribute_length=SpanLimits.UNSET
-    )
-    provider = TracerProvider(ALWAYS_ON, Resource.get_empty(), span_limits=unlimited)
-    provider.add_span_processor(_DefaultGuardProcessor(LoopGuard.default()))
-    return provider
+def _default_provider() -> GuardOnlyProvider:
+    """The provider that only the default guard sees."""
+    return GuardOnlyProvider(_DefaultGuardProcessor(LoopGuard.default()))
 
 
 class Answer(NamedTuple):
@@ -669,7 +664,7 @@ class ToolCall:
     def __enter__(self) -> Self:
         self.start()
         if self._span is None:
-            # Somebody else starts the span inside of the block, and may not write the arguments.
+            # An instrumentation starts its span within the block, perhaps without the arguments.
             self._outer = set_current_call(CurrentCall(self.tool, self.args))
         elif self._own:
             self._block = trace.use_span(self._span, end_on_exit=False)
@@ -702,14 +697,14 @@ class ToolCall:
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"
-        told(None if self._found is None else self._found.flag, said)
+        note_refusal(None if self._found is None else self._found.flag, said)
         # Whoever made it could not have heard of the refusal.
         self.began = began
         self._leave_failed(said)
         return said
 
     def _leave_failed(self, said: str) -> None:
-        """Makes a refusal a failed call: on the span that is there, or on one of our own."""
+        """Records a refusal as a failed call: on the current span of the call, or on our own."""
         hidden = self._adapter.start_default_span(self)
         current = self.parent or trace.get_current_span()
         if self.is_span(current):

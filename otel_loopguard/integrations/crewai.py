@@ -123,7 +123,7 @@ class LoopGuardHooks:
             otel_context.detach(self._named.pop(key))
         said = self._told.pop(key, None)
         if isinstance(said, LoopGuardStop):
-            # Of the hooks around a tool only this one may end the run.
+            # This is the only hook around a tool that may end the run.
             with raising_as(_Aborted):
                 raise said
         told, raw = str(context.tool_result), context.raw_tool_result

@@ -276,8 +276,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         most, step = config.get("recursion_limit"), _part(config, "metadata").get("langgraph_step")
         if run is None or not isinstance(most, int) or not isinstance(step, int):
             return None
-        key = self._adapter.run_key(run)
-        first = self._began.setdefault(key, step)
+        first = self._began.setdefault(self._adapter.run_key(run), step)
         return Limit("recursion_limit", step - first + 1, most)
 
     def _interrupt(self, place: _Place) -> None:

@@ -185,7 +185,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
                 call.set_result(plain(result))
                 return result
 
-    # Of a union mypy would take the plain result, and refuse every `async def`.
+    # From a union mypy would take the plain result, and reject every `async def`.
     @overload
     async def atool(
         self, name: str, args: object, function: Callable[..., Awaitable[_Result]], *,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _capabilities: Any = require("pydantic_ai.capabilities", "pydantic-ai")
 _exceptions: Any = require("pydantic_ai.exceptions", "pydantic-ai")
 _messages: Any = require("pydantic_ai.messages", "pydantic-ai")
-# The call is made later, by somebody else.
+# Something other than the agent makes the call, later.
 _PASSING: Final = (_exceptions.ApprovalRequired, _exceptions.CallDeferred)
 
 

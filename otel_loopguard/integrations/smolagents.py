@@ -124,7 +124,7 @@ class _Guarded(GuardedAgent):
                 try:
                     result = make()
                 except (_agents.AgentToolCallError, _agents.AgentToolExecutionError) as error:
-                    # Of wrong arguments, and of a tool that is not there, others write no span.
+                    # No instrumentation writes a span for wrong arguments or an unknown tool.
                     known = name in self._agent.tools or name in self._agent.managed_agents
                     if isinstance(error, _agents.AgentToolCallError) or not known:
                         call.unmade()

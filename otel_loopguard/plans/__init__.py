@@ -55,11 +55,11 @@ def checked(plan: object) -> list[Task]:
     tasks, problems = read(plan)
     problems += validate(tasks)
     if problems:
-        raise refused(problems)
+        raise _unsound(problems)
     return tasks
 
 
-def refused(problems: Sequence[Problem]) -> PlanError:
+def _unsound(problems: Sequence[Problem]) -> PlanError:
     """The error that says all of these problems; its text has the first 100."""
     lines = [problem.message for problem in problems[:_LISTED]]
     if len(problems) > _LISTED:
@@ -77,8 +77,6 @@ _REFERENCE: Final = re.compile(
 )
 """How arguments name the result of another task: `${a.rows}`, `{{ a }}`, and `$a` as a value. `$1`
 is money."""
-
-_Entry = tuple[int, float, int, "Task"]
 
 
 def groups(tasks: Sequence[Task]) -> list[list[Task]]:
@@ -123,23 +121,21 @@ def phases(tasks: Sequence[Task], settings: Settings | None = None) -> list[list
         PlanError: The plan is not sound; the error has all that is wrong.
     """
     most = (Settings() if settings is None else settings).tuning.plans.max_parallel
-    depth = {task.id: level for level, group in enumerate(groups(tasks)) for task in group}
-    entries: dict[str, _Entry] = {
-        task.id: (depth[task.id], -task.priority, number, task) for number, task in enumerate(tasks)
-    }
+    ordered = [task for group in groups(tasks) for task in group]
+    places = {task.id: place for place, task in enumerate(ordered)}
     sorter = _sorter(tasks)
-    together: list[_Entry] = []
-    alone: list[_Entry] = []
+    # Places of the tasks that may start.
+    together: list[int] = []
+    alone: list[int] = []
     found: list[list[Task]] = []
     while sorter.is_active():
-        for name in sorter.get_ready():
-            entry = entries[name]
-            heapq.heappush(alone if entry[3].parallel_safe is False else together, entry)
+        for place in map(places.__getitem__, sorter.get_ready()):
+            heapq.heappush(alone if ordered[place].parallel_safe is False else together, place)
         if alone and (not together or alone[0] < together[0]):
-            phase = [heapq.heappop(alone)[3]]
+            phase = [ordered[heapq.heappop(alone)]]
         else:
             count = min(most, len(together))
-            phase = [heapq.heappop(together)[3] for _ in range(count)]
+            phase = [ordered[heapq.heappop(together)] for _ in range(count)]
         sorter.done(*(task.id for task in phase))
         found.append(phase)
     return found
@@ -178,7 +174,7 @@ def _sorter(tasks: Sequence[Task]) -> TopologicalSorter[str]:
     except CycleError:
         sound = False
     if not sound:
-        raise refused(validate(tasks))
+        raise _unsound(validate(tasks))
     return sorter
 
 

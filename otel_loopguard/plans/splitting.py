@@ -6,7 +6,6 @@ import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from enum import Enum
 from itertools import dropwhile
 from pathlib import PurePosixPath
 from typing import Final, cast
@@ -14,13 +13,14 @@ from typing import Final, cast
 import orjson
 
 from otel_loopguard._util.tables import read_table
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard.core.task import Problem, Task, read, validate
 
 _CLARIFY: Final = "clarify"
 """Id of the part that asks what is wanted."""
 _CHECK: Final = "check the whole"
 _PARTS: Final = 100
-"""Parts that are named, of more the rest is one: nobody hands out a hundred tasks at once."""
+"""Parts that are named; any more become one part: nobody hands out a hundred tasks at once."""
 
 
 AskSubtasks = Callable[[str, str], object]
@@ -63,7 +63,7 @@ def answered(answer: object) -> tuple[list[Task], list[Problem]]:
 
 
 # Characters of a description, and files in it, that are looked at: some ten pages. All patterns
-# below are linear, and this is done on the thread of whoever asks.
+# below are linear, and this runs on the caller's thread.
 _SEARCHED: Final = 20_000
 _FILES: Final = 1000
 _WORDS: Final = {
@@ -83,15 +83,13 @@ _FILE: Final = re.compile(
 )
 
 
-class Strategy(str, Enum):
+class Strategy(StrEnum):
     """A way to split a piece of work."""
 
     NONE = "none"
     COMPONENT = "by_component"
     FILE = "by_file"
     TEST_FIRST = "test_first"
-
-    __str__ = str.__str__
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +192,7 @@ def advise(work: Work | str, ask: AskSubtasks | None = None) -> Advice:
     score = _score(factors)
     risks = _risks(factors, work)
     if score < _SPLIT:
-        actions = {"": _ACTIONS + _FILE_ACTIONS * len(files) + _further(text)}
+        actions = {"": _ACTIONS + _FILE_ACTIONS * len(files) + _more_parts(text)}
         return Advice(score, factors, False, Strategy.NONE, (), actions, risks)
     unclear = factors.ambiguity >= 0.5
     components = list(dict.fromkeys(work.components)) or _folders(files)
@@ -232,7 +230,7 @@ _FILE_ACTIONS: Final = 4
 
 def _factors(work: Work, files: Sequence[str]) -> Factors:
     text = work.description[:_SEARCHED]
-    wanted = len(_said("asked", text)) + len(_WORDS["wide"].findall(text))
+    wanted = len(_words("asked", text)) + len(_WORDS["wide"].findall(text))
     vague = (len(_WORDS["vague"].findall(text)) + text.count("?")) / _FULL_VAGUE
     if work.description and len(text.split()) < 4:
         vague = max(vague, 0.5)
@@ -284,21 +282,21 @@ def _parts(
 
 def _part_count(text: str) -> float:
     """Number of parts that the words of a description name, by rough weights."""
-    asked = _said("asked", text) | _said("more", text)
-    areas = {word.rstrip("s") for word in _said("area", text)}
-    big = {word.rstrip("s") for word in _said("whole", text)}
+    asked = _words("asked", text) | _words("more", text)
+    areas = {word.rstrip("s") for word in _words("area", text)}
+    big = {word.rstrip("s") for word in _words("whole", text)}
     items = len(_ITEM.findall(text))
     joined = min(len(_JOINED.findall(text)), 8)
-    heavy = bool(_said("heavy", text))
+    heavy = bool(_words("heavy", text))
     return len(asked) + 2 * heavy + len(areas) + 2 * len(big) + items + joined
 
 
-def _said(words: str, text: str) -> set[str]:
+def _words(words: str, text: str) -> set[str]:
     """The words of a text that stand in a row of the table, in lower case."""
     return {word.lower() for word in _WORDS[words].findall(text)}
 
 
-def _further(text: str) -> int:
+def _more_parts(text: str) -> int:
     """Number of parts that the words name besides the first; those of a path ask for nothing."""
     return max(0, round(_part_count(_FILE.sub(" ", text))) - 1)
 
@@ -312,7 +310,7 @@ def _clauses(text: str) -> list[str]:
         pieces = (piece.strip(" .\n\t") for piece in _CLAUSE.split(text))
         named = filter(_LETTERS.search, pieces)
         # What comes behind a verb is what it asks for, too: "add login, sessions, tests".
-        named = dropwhile(lambda piece: not _said("asked", piece) | _said("more", piece), named)
+        named = dropwhile(lambda piece: not _words("asked", piece) | _words("more", piece), named)
     return list(dict.fromkeys(name[:_NAME_CHARS].strip() for name in named if name))[:_CLAUSES]
 
 
@@ -361,7 +359,7 @@ def _actions(tasks: Sequence[Task], files: Sequence[str]) -> dict[str, int]:
     for name in needed or counts:
         counts[name] += share
     return {
-        name: _ACTIONS + _FILE_ACTIONS * count + _further(name) for name, count in counts.items()
+        name: _ACTIONS + _FILE_ACTIONS * count + _more_parts(name) for name, count in counts.items()
     }
 
 
@@ -377,8 +375,7 @@ def _risks(factors: Factors, work: Work) -> tuple[str, ...]:
 
 
 def _named(text: str) -> list[str]:
-    found = dict.fromkeys(match.group() for match in _FILE.finditer(text))
-    return list(found)[:_FILES]
+    return list(dict.fromkeys(match.group() for match in _FILE.finditer(text)))[:_FILES]
 
 
 def _folders(files: Iterable[str]) -> list[str]:

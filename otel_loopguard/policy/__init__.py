@@ -52,7 +52,7 @@ _SOURCES: Final = {
     "exchange": Source.GRAPH_LOOP,
     "budget": Source.RESOURCES,
 }
-# How sure a stop is, and anything milder; an order for who reads several guards, and no measure.
+# Confidence of a stop, and of milder actions: an order among several guards, not a measurement.
 _CERTAINTY: Final = {
     Source.GRAPH_LOOP: (0.98, 0.90),
     Source.TOOL_LOOP: (0.95, 0.85),
@@ -184,7 +184,7 @@ class Policy:
         """Everything new that follows from the detections of one step, the weakest first."""
         if self.ended:
             return []
-        # Of two that go equally far, the first source takes precedence.
+        # Between two equally strong ones the first source takes precedence.
         found = sorted(found, key=_place)
         verdicts = [_at_once(one, number, self._strongest) for one in found if one.own is not None]
         for one in verdicts:
@@ -250,7 +250,7 @@ class Policy:
     def calm(self, number: int, *, succeeded: bool) -> bool:
         """A call that shows no loop. Whether no loop is denied or worse after it."""
         if not self.ended:
-            # What ended a session is there for who asks why.
+            # Else the loops stay, so that `explain` can say why the session ended.
             self._fade(number)
         if succeeded:
             self.descend()
@@ -355,7 +355,7 @@ class Policy:
             del self.loops[:-_LOOPS]
         counts = hearing.counts(loop)
         again = loop.moment != moment and counts
-        # Of one round the strongest detection counts.
+        # The strongest detection of a round counts.
         before = 0.0 if again else loop.newest
         # What may only speak is counted apart: it adds nothing to a stop.
         weight = detection.weight if detection.max_action.stops and counts else 0.0
@@ -418,7 +418,7 @@ class Policy:
 
 
 def _by_patience(loop: Loop, rounds: int) -> Action:
-    """The rung of a loop whose hint is to be ignored for so many rounds at most."""
+    """The rung of a loop whose hint may be ignored for so many rounds at most."""
     return IGNORED[min(loop.rounds // rounds, len(IGNORED) - 1)]
 
 
@@ -431,7 +431,7 @@ def _at_once(detection: Detection, number: int, strongest: Action) -> Verdict:
 
 
 def _defiance(loop: Loop, message: str) -> Detection:
-    # It was told so: as sure as what is not computed can be.
+    # The model was told not to: as sure as something that is not computed can be.
     return Detection(
         "exact_repeat", "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
         message=message,

@@ -80,7 +80,7 @@ class LoopState:
             )  # fmt: skip
         strongest, stops = min(found.max_action, most, key=rank), found.max_action.stops
         counted, weight = (loop.confirmed, found.weight) if stops else (float(loop.rounds), 1.0)
-        # Of rungs that take as much the higher one is reached.
+        # Among rungs with the same threshold the highest one is reached.
         ahead = min(
             (
                 (needs(settings, rung), -rung.action.rank, rung.action)

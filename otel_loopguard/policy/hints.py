@@ -13,7 +13,7 @@ from keyword import iskeyword
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.tables import Row, read_table, read_texts
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard._util.worker import BackgroundWorker
@@ -229,11 +229,6 @@ class Diagnoser:
         self._worker = BackgroundWorker(
             "diagnoser", self._ask, faults, maximum=_WAITING, suppress=False
         )
-        self.forked()
-        reset_after_fork(self)
-
-    def forked(self) -> None:
-        """In the child of a fork: a thread that is not here may hold the lock."""
         self._lock = new_lock()
 
     def get(self, error: int, text: str) -> Diagnosis | None:

@@ -53,7 +53,7 @@ IGNORED: Final = (HINT, STEER, ASK, DENY)
 LASTING: Final = (Action.ALLOW, *(rung.action for rung in RUNGS if rung.lasts))
 """Rungs that a success leaves alone: before the hint, and where only a person lets it go on."""
 ROUNDING: Final = 0.01
-"""Sums of weights are floats: ten times 0.1 is to be one."""
+"""Tolerance for sums of weights, which are floats: ten times 0.1 must count as one."""
 
 
 def needs(settings: Settings, rung: Rung) -> float:
@@ -160,7 +160,7 @@ def rank(action: Action) -> int:
 
 # Below this many characters (a line) an equal answer weighs less: see `evidence.weight`.
 _TELLING: Final = 100
-# Said without digits, less of a rest is none.
+# A smaller share of a rest is not mentioned, as sentences show no digits of it.
 _RESTED: Final = 0.005
 _REASONS: Final = read_texts(__name__, "reasons.txt")
 

@@ -80,9 +80,7 @@ class ResilienceRegistry:
         self, settings: Settings, faults: InternalErrors | None = None,
         writer: Writer | None = None, log: Log = logger,
     ) -> None:  # fmt: skip
-        faults = faults or InternalErrors()
-        self.settings = settings
-        self._faults = faults
+        self._faults = faults = faults or InternalErrors()
         self._recoveries: Recoveries | None = None
         self.breakers = Breakers(settings, writer, log)
         self.checks = Checks(settings, faults)

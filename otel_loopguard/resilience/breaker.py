@@ -9,17 +9,17 @@ import uuid
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from enum import Enum
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 
 import orjson
 
 from otel_loopguard._control.context import current_flag
-from otel_loopguard._control.gate import told
+from otel_loopguard._control.gate import note_refusal
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import Log, logger
 from otel_loopguard._util.locks import new_lock
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard._util.worker import suppress_instrumentation
 from otel_loopguard.core.evidence import ErrorClass, exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
@@ -31,14 +31,12 @@ if TYPE_CHECKING:
     from otel_loopguard.stores import Writer
 
 
-class BreakerState(str, Enum):
+class BreakerState(StrEnum):
     """State of a breaker: all calls pass, none, or one trial."""
 
     CLOSED = "closed"
     OPEN = "open"
     HALF_OPEN = "half_open"
-
-    __str__ = str.__str__
 
 
 class BreakerStatus(NamedTuple):
@@ -211,7 +209,6 @@ class Breakers:
         self._breakers: BoundedDict[str, Breaker] = BoundedDict(_BREAKERS)
         # When the store may be asked for a breaker again; infinite for records not understood.
         self._next_look: BoundedDict[str, float] = BoundedDict(_BREAKERS)
-        # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 
     def standing(self, name: str, kind: Of = "tool") -> BreakerStatus:
@@ -220,11 +217,6 @@ class Breakers:
         if breaker is None:
             return _NOTHING
         return BreakerStatus(breaker.state(now()), breaker.failures, breaker.until)
-
-    @property
-    def idle(self) -> bool:
-        """True if nothing has failed here, and no other process can report a failure."""
-        return self._writer is None and not self._breakers
 
     @property
     def all(self) -> list[tuple[str, Of, bool]]:
@@ -263,7 +255,7 @@ class Breakers:
         """As `allow`, but raises."""
         if not self.allow(name, kind):
             msg = _refusal(self.standing(name, kind), name, kind)
-            told(current_flag(), msg)
+            note_refusal(current_flag(), msg)
             raise BreakerOpenError(msg)
 
     def open(self, name: str | None, kind: Of) -> str | None:

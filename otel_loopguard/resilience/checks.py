@@ -165,7 +165,6 @@ class Checks:
         # By tool: what the last call that went well was like; how many kinds of calls fail.
         self.good: BoundedDict[str, Shape] = BoundedDict(_KINDS)
         self.troubled: BoundedDict[str, int] = BoundedDict(_KINDS)
-        # Re-entrant: a finalizer may end a span while it is held.
         self._lock = new_lock()
 
     def register(self, name: str, check: Check, *, tool: str = "*") -> None:

@@ -169,8 +169,8 @@ class Recoveries:
     is known they are the tries of one call: what others do uses up none of them.
     """
 
-    def __init__(self, faults: InternalErrors | None = None) -> None:
-        self.faults = faults or InternalErrors()
+    def __init__(self, faults: InternalErrors) -> None:
+        self.faults = faults
         self._strategies: tuple[Strategy, ...] = ()
         self._used: BoundedDict[tuple[str, str], dict[str, int]] = BoundedDict(_PLACES)
         self.tallies: dict[str, Tally] = {}
@@ -451,13 +451,9 @@ class Rules(TypedDict, total=False):
 class Retrying:
     """Rules of trying again, by `resilience.retrying`; threads and tasks may share them."""
 
-    def __init__(self, **rules: Unpack[Rules]) -> None:
-        limit, on = rules.get("limit", 3), rules.get("on")
-        delay_s, max_delay_s = rules.get("delay_s", 2), rules.get("max_delay_s", 30)
-        if unknown := rules.keys() - Rules.__annotations__.keys():
-            known = ", ".join(Rules.__annotations__)
-            msg = f"there is no option {min(unknown)!r}: retrying takes {known}"
-            raise TypeError(msg)
+    def __init__(
+        self, *, limit: int = 3, delay_s: float = 2, max_delay_s: float = 30, on: On | None = None
+    ) -> None:
         if not (on is None or callable(on) or isinstance(cast("object", on), tuple)):
             msg = expected("classes of errors, or a function", on, "retrying(on=OSError)")
             raise TypeError(msg)

@@ -128,7 +128,7 @@ class ExportHealth:
 
 
 def _place(endpoint: object) -> str:
-    """Host and port of an address, whose other parts may be secret; empty if it is none."""
+    """Host and port of an address, whose other parts may be secret; empty for an invalid one."""
     written = f"{endpoint}"
     with suppress(ValueError):
         parts = urlsplit(written if "//" in written else f"//{written}")

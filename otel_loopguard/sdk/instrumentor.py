@@ -95,6 +95,6 @@ def _read(path: str) -> Mapping[str, Any] | None:
     try:
         configuration: Any = import_module("opentelemetry.configuration")
     except ImportError:
-        return None  # nobody else reads the file either
+        return None  # no other program can read the file either
     written: Any = configuration.load_config_file(path).instrumentation_development
     return written.python.get("loopguard") if written and written.python else None

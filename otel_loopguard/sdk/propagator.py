@@ -247,7 +247,7 @@ def _incoming(headers: list[str]) -> Entries:
             if ours is None:
                 continue
             name, value = ours[1], unquote_plus(ours[2].strip(" \t"))
-            # A second one, of whoever added it, makes both worthless; but not the same said twice.
+            # Two different values make both worthless; the same value twice is harmless.
             fits = len(ours[2]) <= _MOST_VALUE and found[name] in ("", value)
             found[name] = value if fits else None
     return Entries(found["session"], found["control"])

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from opentelemetry import trace
 from opentelemetry.sdk.environment_variables import OTEL_SDK_DISABLED
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.resources import Resource
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_ON
 
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import warn_blind
-from otel_loopguard._util.locks import new_lock, reset_after_fork
+from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import expected
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.guard.guard import LoopGuard
@@ -32,19 +33,22 @@ _EXPORTER: Final = "OTEL_TRACES_EXPORTER"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
 
 
-class GuardOnlyProvider(TracerProvider):
-    """Its spans only a guard sees, for where others make none or drop them."""
-
-    def __init__(self, guard: LoopGuard) -> None:
-        super().__init__(sampler=ALWAYS_ON)
-        self.guard = guard
-        self.add_span_processor(_GuardOnlyProcessor(guard))
-
-
-class _GuardOnlyProcessor(LoopGuardSpanProcessor):
-    """Feeds a guard the spans of turns; adapters that ask for a processor are to find none."""
+class GuardOnlyProcessor(LoopGuardSpanProcessor):
+    """Feeds a guard spans of our own; adapters that ask for a processor are to find none."""
 
     attaches = False
+
+
+class GuardOnlyProvider(TracerProvider):
+    """Its spans only a guard sees, uncut, for where others make none or drop them."""
+
+    def __init__(self, processor: GuardOnlyProcessor) -> None:
+        limits = SpanLimits(
+            max_attribute_length=SpanLimits.UNSET, max_span_attribute_length=SpanLimits.UNSET
+        )
+        super().__init__(ALWAYS_ON, Resource.get_empty(), span_limits=limits)
+        self.guard = processor.guard
+        self.add_span_processor(processor)
 
 
 class _Watched:
@@ -63,10 +67,6 @@ class _Providers:
     def __init__(self) -> None:
         self.watched: list[_Watched] = []
         self.guard_only: GuardOnlyProvider | None = None
-        self.forked()
-
-    def forked(self) -> None:
-        """In the child of a fork: the lock may be held."""
         self.lock = new_lock()
 
     def get(self, provider: Any) -> _Watched | None:
@@ -76,7 +76,6 @@ class _Providers:
 
 
 _providers = _Providers()
-reset_after_fork(_providers)
 
 
 def setup(
@@ -195,7 +194,7 @@ def guard_only_provider() -> GuardOnlyProvider | None:
             return None
         known = _providers.guard_only
         if known is None or known.guard is not guard:
-            known = _providers.guard_only = GuardOnlyProvider(guard)
+            known = _providers.guard_only = GuardOnlyProvider(GuardOnlyProcessor(guard))
         return known
 
 

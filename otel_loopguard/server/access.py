@@ -33,7 +33,7 @@ DEFAULT: Final = "default"
 """The tenant of everyone if no tokens are set."""
 # 128 bits in Base64 have 22 characters; shorter than this is a password that somebody made up.
 _SHORTEST: Final = 16
-# A tenant is a resource attribute of its decisions and stands in lines of the log.
+# The name of a tenant is a resource attribute of its decisions, and part of log lines.
 _LONGEST_NAME: Final = 100
 _BEARER: Final = "bearer "
 _Pair = tuple[bytes, bytes]
@@ -136,7 +136,7 @@ class Tenants:
         return not self._tenants
 
     def tenant(self, authorization: str | None) -> str | None:
-        """The tenant of an `Authorization` header; None where it is not of any."""
+        """The tenant of an `Authorization` header; None if the token is of no tenant."""
         if self.is_open:
             return DEFAULT
         given = _given(authorization)
@@ -252,12 +252,12 @@ try:
 except ImportError:  # Windows
     resource = None
 
-# A head is one packet or two, also over slow lines; each that is waited for holds a descriptor.
+# A head is one or two packets, also over slow lines; a client that sends none holds a descriptor.
 HEAD_S: Final = 10.0
 # Clients export every few seconds. Those that keep a connection for longer than its server send on
 # one that is being shut, and lose what they sent; Go's HTTP client, the Collector's, keeps it 90 s.
 KEEP_ALIVE_S: Final = 120
-# A page, or a list of sessions, over a slow line; each that does not read holds a descriptor, too.
+# Enough for a page or a list over a slow line; a client that does not read holds a descriptor.
 READ_S: Final = 30.0
 BACKLOG: Final = 128
 """Connections that asyncio takes at once, before anything looks at them."""
@@ -279,7 +279,7 @@ def most_connections() -> float:
 
 @contextmanager
 def strangers_told_once_a_minute() -> Generator[None]:
-    """Of what whoever can connect makes others log, each passes once a minute.
+    """Lets each message that strangers can cause, by connecting, through once a minute.
 
     asyncio logs a traceback for each connection that it has no descriptor for, uvicorn a warning
     for each request that is none, and a traceback for each that breaks off in a wrong way.
@@ -336,7 +336,7 @@ class TlsSocket(socket.socket):
 
 
 class HttpProtocol(H11Protocol):
-    """Shuts a connection on which no request begins, whose head never ends, or who reads nothing.
+    """Closes a connection if no request begins, a head never ends, or the client reads nothing.
 
     uvicorn has a limit for what comes after an answer only: whoever can connect, without a token
     too, could keep all descriptors of the process. Where they grow short, the connection that has
@@ -357,7 +357,7 @@ class HttpProtocol(H11Protocol):
 
     @classmethod
     def shut_oldest(cls) -> bool:
-        """Shuts the connection that has been idle for longest; returns False where none is."""
+        """Closes the connection that has been idle for longest; returns False if none is idle."""
         oldest = next(iter(cls._idle), None)
         if oldest is not None:
             del cls._idle[oldest]
@@ -391,7 +391,7 @@ class HttpProtocol(H11Protocol):
             self._idle.pop(self, None)
 
     def _look(self) -> None:
-        """Begins to wait for a head that has not come, and ends that where it has."""
+        """Starts the timer for the head of a request; stops it once the head is complete."""
         # Its base has no cycle before the first request, whatever its type says.
         cycle = cast("RequestResponseCycle | None", self.cycle)
         answered = cycle is None or cycle.response_complete

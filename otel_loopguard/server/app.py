@@ -9,6 +9,7 @@ import asyncio
 import hashlib
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote, urlsplit
@@ -101,7 +102,7 @@ class Changes:
 
     def changed(self, flag: Flag) -> None:
         """Called after a change of a flag, on the thread that made it."""
-        # Also if nobody waits: a request that just looked may wait when this is called.
+        # Also if nobody waits: a request that has just looked may be about to.
         with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(self._wake, flag)
 
@@ -207,7 +208,7 @@ class ControlApi:
         action = request.scope["path"].rpartition("/")[2]
         if named := body.keys() & {"op", "session", "via"}:
             return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
-        # Workers of before refuse what they do not know: only an answer says which way it came.
+        # Workers of an older version refuse fields they do not know: only an answer has `via`.
         way = {"via": "http"} if action == "answer" else {}
         message = {**body, **way, "op": action, "session": request.state.session}
         return await self._reply(request, message)
@@ -306,7 +307,7 @@ OK: Final = "ok"
 _SILENT_S: Final = 15.0
 """Without a sign of the judging thread, which gives one each second: past any pause for garbage."""
 _HOP_S: Final = 2.0
-"""For the next hop: orchestrators give up after a few seconds themselves."""
+"""Seconds that the next hop may take: orchestrators give up after a few seconds themselves."""
 _KNOWN_S: Final = 1.0
 """Seconds between checks of the next hop, however many clients ask."""
 _IDLE_S: Final = 15.0
@@ -374,6 +375,7 @@ def http_app(  # noqa: PLR0913
     return app
 
 
+@dataclass
 class _Access:
     """Lets a request pass with the token of a tenant; without tokens only on loopback.
 
@@ -383,15 +385,11 @@ class _Access:
     It records how long each request takes, by its route and its status.
     """
 
-    def __init__(
-        self, app: Any, tenants: Tenants, refusals: TroubleLog, metrics: ServerMetrics,
-        paths: Mapping[Any, str],
-    ) -> None:  # fmt: skip
-        self._app = app
-        self._tenants = tenants
-        self._refusals = refusals
-        self._metrics = metrics
-        self._paths = paths
+    app: Any
+    tenants: Tenants
+    refusals: TroubleLog
+    metrics: ServerMetrics
+    paths: Mapping[Any, str]
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         began, asked, status = time.monotonic(), scope["path"], 0
@@ -410,25 +408,25 @@ class _Access:
         if refusal is not None:
             refusal.headers["connection"] = "close"  # no stranger keeps one
         try:
-            await (refusal or self._app)(scope, receive, sent)
+            await (refusal or self.app)(scope, receive, sent)
         finally:
-            # Of a request that was refused: what it asked for, if there is such a place.
-            known = asked if asked in self._paths.values() else ""
-            route = self._paths.get(scope.get("endpoint"), known)
+            # A refused request counts for the route it asked for, if there is one.
+            known = asked if asked in self.paths.values() else ""
+            route = self.paths.get(scope.get("endpoint"), known)
             name, took = semconv.METRIC_SERVER_REQUEST_DURATION, time.monotonic() - began
-            self._metrics.add(name, took, route, status or "")  # none: the client is gone
+            self.metrics.add(name, took, route, status or "")  # none: the client is gone
 
     def _refusal(self, request: Request) -> Response | None:
-        if self._tenants.is_open and not is_loopback(_host(request)):
+        if self.tenants.is_open and not is_loopback(_host(request)):
             why = "without tokens only requests to this machine's own names are taken"
-            self._refusals.note("host", why)
+            self.refusals.note("host", why)
             return problem(421, why)
-        # Not what its URL says: that is made with what the client calls this machine.
+        # Not that of its URL, which has the host as the client named it.
         scheme, path = request.scope["scheme"], request.scope["path"]
         origin = request.headers.get("origin")
         if origin is not None and origin != f"{scheme}://{request.headers.get('host', '')}":
             why = "requests from pages of other sites are not taken"
-            self._refusals.note("origin", why)
+            self.refusals.note("origin", why)
             return problem(403, why)
         return None if path in _OPEN else self._refusal_of_token(request, path)
 
@@ -438,14 +436,14 @@ class _Access:
         if path == _METRICS:
             # Of all tenants together, so that of one of them is no token for it.
             why = f"{why}: that of the only tenant, or `metrics` in the file of tokens"
-            if self._tenants.may_scrape(given):
+            if self.tenants.may_scrape(given):
                 return None
-        elif (tenant := self._tenants.tenant(given)) is not None:
+        elif (tenant := self.tenants.tenant(given)) is not None:
             request.state.tenant = tenant
-            request.state.admitted = lambda: self._tenants.tenant(given) == tenant
+            request.state.admitted = lambda: self.tenants.tenant(given) == tenant
             return None
         peer = "" if request.client is None else f" of {request.client.host}"
-        self._refusals.note("token", f"no valid token came with a request{peer}")
+        self.refusals.note("token", f"no valid token came with a request{peer}")
         if path in {signal.path for signal in SIGNALS.values()}:
             return refusal(request, Unauthorized(why))
         return problem(401, why, dict(Unauthorized.headers))
@@ -517,7 +515,7 @@ class Readiness:
             await asyncio.shield(self._ask(self._hop))
         found = self.known()
         if found.get("store", OK) != OK:
-            # Whoever can connect may ask, and what the store says has its address.
+            # Anyone who can connect may ask, and errors of the store contain its address.
             found["store"] = "the store does not answer; the log says why"
         return JSONResponse(found, 200 if {*found.values()} == {OK} else 503)
 

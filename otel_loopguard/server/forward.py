@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 # OTLP's own default for exporters.
 TIMEOUT_S: Final = 10.0
-# A response of OTLP is a count and a sentence; what is longer is no reason to keep it.
+# A response of OTLP is a count and a sentence; longer ones are not read.
 _MOST_REPLY: Final = 64 * 1024
 # A date of HTTP has 29 characters.
 _LONGEST_AFTER: Final = 40
@@ -134,7 +134,7 @@ class NextHop(ABC):
             NextHopError: It was not taken.
         """
         began = self.asked_at = time.monotonic()
-        kind = "CancelledError"  # where nobody waits for it any more
+        kind = "CancelledError"  # nobody waits for it any more
         try:
             response = await self._send(signal, request)
         except NextHopError as error:
@@ -173,7 +173,7 @@ def hop_to(url: str) -> type[NextHop]:
     try:
         parts = urlsplit(url)
         scheme = parts.scheme if parts.hostname and parts.port != 0 else ""
-    except ValueError:  # a port or an address that is none
+    except ValueError:  # an invalid port or address
         scheme = ""
     if scheme not in known:
         expected = "expected http://, https://, grpc:// or grpcs:// and a host"
@@ -246,7 +246,7 @@ class HttpHop(NextHop):
         try:
             return signal.response.FromString(said)
         except DecodeError:
-            return signal.response()  # it took the request; some answer in plain text
+            return signal.response()  # accepted; some servers answer in plain text
 
     async def close(self) -> None:  # noqa: D102
         await self._client.aclose()

@@ -26,6 +26,7 @@ from otel_loopguard._util.errors import Log, logger
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.engine import Engine, Step, metric_of
 from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.sdk.provider import sdk_disabled
 from otel_loopguard.version import __version__
 
 Cause = Literal[
@@ -139,7 +140,7 @@ def _exporters() -> Iterator[str]:
     names = os.environ.get(EXPORTER, "").strip()
     if not names and any(map(os.environ.get, _ENDPOINTS)):
         names = "otlp"
-    if os.environ.get("OTEL_SDK_DISABLED", "").strip().lower() == "true":
+    if sdk_disabled():
         names = ""
     for name in filter(None, map(str.strip, names.split(","))):
         if name == "otlp":
@@ -283,8 +284,7 @@ class Lateness:
         for trace_id, step in steps:
             if step.end is None or (not self._late_s and now - step.end < LATE_S * 1e9):
                 continue
-            guard = self._guard
-            flag = guard.flag_of(step.session or trace_id)
+            flag = self._guard.flag_of(step.session or trace_id)
             if flag is None or not flag.asked:
                 continue
             session = flag.control.session or ""

@@ -147,7 +147,7 @@ class Server:
         async with contextlib.AsyncExitStack() as ends:
             # Before it answers anybody, who may signal at once.
             if sys.platform != "win32":
-                ends.enter_context(_signals({signal.SIGHUP: self._hang_up}))
+                ends.enter_context(_signals({signal.SIGHUP: self._on_hangup}))
             # No longer than it drains: who asks once more does not wait for what has begun.
             signals = ends.enter_context(contextlib.ExitStack())
             signals.enter_context(_signals({signal.SIGINT: stop, signal.SIGTERM: stop}))
@@ -176,7 +176,7 @@ class Server:
                 self.grpc_port = self._bind(server, *self._grpc_address)
                 await server.start()
                 ends.push_async_callback(server.stop, _GRACE_S)
-            ends.callback(self._take_no_more)
+            ends.callback(self._stop_accepting)
             ends.callback(asyncio.create_task(self._tick(receiver, readiness)).cancel)
             ends.callback(signals.close)
             ends.enter_context(access.strangers_told_once_a_minute())
@@ -196,7 +196,7 @@ class Server:
                 await asyncio.wait_for(self._stop_requested.wait(), self._settings.drain_s)
         readiness.close()
 
-    def _take_no_more(self) -> None:
+    def _stop_accepting(self) -> None:
         """Takes no requests any more; those that have begun are answered.
 
         Before what they need is closed: senders take an unknown error for final, and drop their
@@ -244,7 +244,7 @@ class Server:
             changed += [f"{name} applies after a restart" for name in names]
         logger.warning("reloaded: %s", "; ".join(changed) or "nothing changed")
 
-    def _hang_up(self) -> None:
+    def _on_hangup(self) -> None:
         if self._http.should_exit:
             return  # it ends, and has begun to close what it would read again for
         if self._on_terminal and not _on_terminal():

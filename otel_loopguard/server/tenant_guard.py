@@ -49,7 +49,7 @@ from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record, event_
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 
-    from otel_loopguard.server.leases import SessionLeases, Taken
+    from otel_loopguard.server.leases import SessionLeases, SpanId, Taken
 
 # As many sessions as `max_sessions` by default: the calls of older ones are no news to anybody.
 _SESSIONS: Final = 10_000
@@ -189,9 +189,7 @@ def _call(  # noqa: PLR0913, PLR0917
     )  # fmt: skip
 
 
-SpanId = tuple[int, int]
-"""Trace and span id."""
-Read = tuple["RecordedSpan", "Step | None"]
+Read = tuple[RecordedSpan, Step | None]
 """A span, and its step if it is one."""
 _T = TypeVar("_T")
 
@@ -405,7 +403,7 @@ class TenantGuard:
         read = [(span, attempt(faults, "read", reader.read, span)) for span in batch]
         self._feed.read_ns = (time.perf_counter_ns() - began) // max(len(read), 1)
         homes = {} if self._leases is None else self._take(self._leases, read)
-        fresh = self._fresh(read)
+        fresh = self._unseen(read)
         for span, step in fresh.values():
             self._replay.add(span, step)
         self._replay.finish()
@@ -439,7 +437,7 @@ class TenantGuard:
                 delay = max(at - step.end / 1e9, 0)
                 self._metrics.add(semconv.METRIC_SERVER_JUDGING_DELAY, delay)
 
-    def _fresh(self, read: Iterable[Read]) -> dict[SpanId, Read]:
+    def _unseen(self, read: Iterable[Read]) -> dict[SpanId, Read]:
         fresh: dict[SpanId, Read] = {}
         for span, step in read:
             place = (span.trace_id, span.span_id)
@@ -459,7 +457,7 @@ class TenantGuard:
                 spans.setdefault(session, []).append(place)
                 traces[session] = place[0]
             for session, taken in leases.take(spans).items():
-                self._go_on(session, taken, traces.get(session, 0))
+                self._resume(session, taken, traces.get(session, 0))
                 for place in spans[session]:
                     # What is stored, or still waits to be, counts; not what this worker saw.
                     self._seen.pop(place, None)
@@ -472,7 +470,7 @@ class TenantGuard:
             self._bind(trace_id, session)
         return homes
 
-    def _go_on(self, session: str, taken: Taken, trace_id: int) -> None:
+    def _resume(self, session: str, taken: Taken, trace_id: int) -> None:
         """Resumes a taken session where others left it."""
         if taken.is_first or taken.is_new:
             change = "taken" if taken.is_first else "taken_over"
@@ -504,7 +502,7 @@ class TenantGuard:
         with _storing():
             found = leases.watch(self._calls)
             for session, taken in leases.take(dict.fromkeys(found, ())).items():
-                self._go_on(session, taken, 0)
+                self._resume(session, taken, 0)
             leases.unwatch(set(found).difference(self._calls))
 
     def _share_calls(self, session: str) -> None:

@@ -320,7 +320,7 @@ def _meant(name: str, names: Iterable[str], spell: Callable[[str], str] = str) -
     if not name.startswith("tuning."):
         place, last = "", name.partition(".")[0]
     known: dict[str, str] = {}
-    # Of one name in several groups, that in the group that was named.
+    # If several groups have the name, the group that was named comes first.
     for full in sorted(names, key=lambda full: not full.startswith(f"{place}.")):
         group, _, own = full.rpartition(".")
         inner = group.removeprefix("tuning.")
@@ -348,7 +348,7 @@ def imported(setting: str, place: object, expected: str) -> Any:
     found, why = place, f"expected {expected}"
     if isinstance(place, str):
         try:
-            from pkgutil import resolve_name  # noqa: PLC0415  # who names one
+            from pkgutil import resolve_name  # noqa: PLC0415  # only if one is named
 
             found = resolve_name(place)
         except (ImportError, AttributeError, ValueError) as error:

@@ -43,7 +43,7 @@ _NODES: Final = 4_096
 live attributes may hold lists that contain themselves. The largest answer seen has some hundred."""
 
 
-def written(value: object) -> str | None:
+def assistant_text(value: object) -> str | None:
     """Text of an assistant's messages; empty if it wrote none, None if they were not captured.
 
     Understands `gen_ai.output.messages` (`[{"role", "parts": [{"type": "text", "content"}]}]`),
@@ -76,16 +76,16 @@ def _is_own(part: Mapping[str, object]) -> bool:
     return not (_one_of(part.get("role"), _NO_ASSISTANTS) or _one_of(part.get("type"), _NO_TEXT))
 
 
-def asked(value: object) -> str | None:
-    """Text of the newest message of a user, as of `written`; None if there is none."""
+def user_text(value: object) -> str | None:
+    """Text of the newest message of a user, as of `assistant_text`; None if there is none."""
     for item in reversed(listing(parsed(value)) or ()):
         if _one_of(_role(item), _USERS):
             return _text_in(item)
     return None
 
 
-def answered(value: object) -> str | None:
-    """Text of the last message, as of `written`; None if it is none of an assistant."""
+def last_answer(value: object) -> str | None:
+    """Text of the last message, as of `assistant_text`; None if it is not an assistant's."""
     messages = listing(parsed(value)) or (None,)
     return None if _one_of(_role(messages[-1]), _USERS | _NO_ASSISTANTS) else _text_in(messages[-1])
 
@@ -94,7 +94,7 @@ def _text_in(message: object) -> str | None:
     """Text of a message, also out of LangChain's wrapping."""
     outer = mapping(message) or {}
     inner = mapping(outer.get("data")) or mapping(outer.get("kwargs")) or outer
-    return written({name: part for name, part in inner.items() if name != "role"}) or None
+    return assistant_text({name: part for name, part in inner.items() if name != "role"}) or None
 
 
 def _one_of(value: object, names: frozenset[str]) -> bool:
@@ -242,7 +242,7 @@ def fetched(span: SpanView) -> bool:
 def asks_for_tools(span: SpanView) -> bool:
     """True if a model's span says that its answer asks for tools, whatever else it says."""
     why = _first(span.attributes, _REASONS)
-    # A reason is a word; the pattern stays off what is not.
+    # A reason is one word; other values are not searched.
     return any(isinstance(one, str) and _ASKS.search(one[:200]) for one in listing(why) or (why,))
 
 

@@ -227,7 +227,7 @@ class ScopeKind(Enum):
 
 
 OWN_SCOPE: Final = "otel_loopguard"
-"""Of spans that say what was decided, which are no steps of an agent."""
+"""Scope of spans that report decisions, which are not steps of an agent."""
 _CONTRIB: Final = "opentelemetry.instrumentation."
 _CONTRIB_OTHERS: Final = frozenset(
     "aio_pika aiohttp_client aiohttp_server aiokafka aiopg asgi asyncclick asyncio asyncpg"
@@ -323,7 +323,7 @@ class Reader:
         """
         if attributes is None:
             attributes = span.attributes
-        # First: where such a word is, nothing else is to be asked.
+        # First: such a word settles it.
         if self.is_call(attributes):
             return None
         if self.marks.isdisjoint(attributes):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, cast
 from opentelemetry.trace import Span, SpanContext, SpanKind, Status, StatusCode
 
 from otel_loopguard import semconv
-from otel_loopguard._util.clock import moves, told
+from otel_loopguard._util.clock import moves, to_guard_time
 from otel_loopguard._util.locks import busy
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class EndedSpanView(_SdkSpanView):
 
 
 class ActiveSpanView(_SdkSpanView):
-    """`SpanView` over an open span of the SDK; what was set on it meanwhile is there.
+    """`SpanView` over an open span of the SDK, with what was set on it since.
 
     Every access to its attributes copies them: for more than one look take a `snapshot`.
     """
@@ -137,7 +137,7 @@ class ActiveSpanView(_SdkSpanView):
         )
 
     def annotate(self, annotation: Annotation, *, event: bool = False) -> bool:
-        """Puts an annotation on the span; false if it has ended, or somebody holds it for long."""
+        """Writes an annotation on the span; False if it has ended, or its lock is held for long."""
         span = self._open()
         if span is None:
             return False
@@ -179,7 +179,7 @@ def _time(moment: object) -> int | None:
     """A time of a span by the guard's clock; the SDK lets any object be a time."""
     if isinstance(moment, float):
         moment = int(moment) if math.isfinite(moment) else None
-    return told(int(moment)) if isinstance(moment, int) else None
+    return to_guard_time(int(moment)) if isinstance(moment, int) else None
 
 
 def _events_of(span: ReadableSpan) -> Sequence[tuple[str, Mapping[str, object]]]:

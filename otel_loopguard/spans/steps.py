@@ -187,7 +187,7 @@ def _amount(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        # A number of more characters is none that anybody wrote.
+        # Nobody writes a number with more characters.
         amount = float(value) if not isinstance(value, str) or len(value) <= 40 else math.nan
     except (ValueError, OverflowError):
         return None

@@ -101,7 +101,7 @@ def _is_one_string(value: str) -> bool:
 
 
 def _escaped(found: re.Match[str]) -> str:
-    """An escape as it is, or the two characters that are none: of those the compiler warns."""
+    """Doubles the backslash of an invalid escape, which the compiler would warn of."""
     return found[0] if found[1] in _ESCAPES else f"\\{found[0]}"
 
 

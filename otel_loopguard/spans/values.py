@@ -6,7 +6,7 @@ None stands for what is not there or not known, and is never empty.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from sys import getsizeof
 from typing import Final, cast
 
@@ -76,7 +76,7 @@ def count(value: object) -> int | None:
     return None
 
 
-def first_count(attributes: Mapping[str, object], keys: tuple[str, ...]) -> int | None:
+def first_count(attributes: Mapping[str, object], keys: Sequence[str]) -> int | None:
     """The count under the first of these keys that has one."""
     for key in keys:
         found = count(attributes.get(key))
@@ -86,7 +86,7 @@ def first_count(attributes: Mapping[str, object], keys: tuple[str, ...]) -> int 
 
 
 def identifier(value: object) -> str | None:
-    """An id as text; None for what is no id, is scrubbed, too long, or a written `null`."""
+    """An id as text; None for other values, scrubbed or overlong ones, and a written `null`."""
     if isinstance(value, str) and value[:1] in SUSPECT:
         value = known(unquoted(value))
     if isinstance(value, str):
@@ -98,7 +98,7 @@ def identifier(value: object) -> str | None:
 
 
 def is_long(value: object, most: int) -> bool:
-    """True if a value has more characters than `most`, with all it holds, or is none of JSON."""
+    """True if a value has more characters than `most` in all, or is not a value of JSON."""
     waiting = [value]
     while waiting:
         one = waiting.pop()

@@ -185,7 +185,7 @@ class RedisStore:
         start = position if after is not None and known == after else b"-"
         entries = self._entries_of(key, self._read_list("XRANGE", key, start, "+"))
         if start != b"-" and (not entries or entries[0][1] != after):
-            # The stream is another one than the one that was read before.
+            # The stream was replaced since it was read last.
             entries = self._entries_of(key, self._read_list("XRANGE", key, "-", "+"))
         if entries:
             # The next read begins where the last entry lies.
@@ -267,7 +267,7 @@ class RedisStore:
         return cast("list[Any]", found or [])
 
     def _entries_of(self, key: str, found: Sequence[Any]) -> list[tuple[bytes, str, bytes]]:
-        """Number, id and value of each; what is no entry is left out."""
+        """Number, id and value of each entry; anything else in the stream is left out."""
         entries = [entry for one in found if (entry := _entry_of(one)) is not None]
         if len(entries) < len(found):
             self._log_once.log(key, f"key {key!r}: what is no journal entry is left out")

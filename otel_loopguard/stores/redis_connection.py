@@ -101,7 +101,7 @@ def _shown(url: str) -> str:
 
 def _host(url: str, text: str, port: int) -> tuple[str, int]:
     if text.startswith(":"):
-        # A password in front of which, or behind which, something is missing.
+        # A password with something missing before or behind it.
         raise _wrong(url, _EXPECTED)
     found = _HOST.fullmatch(text)
     if found is None or int(found[2] or port) > 65535:
@@ -123,7 +123,7 @@ _READ_ONLY: Final = re.compile(r"\bREADONLY\b|\bNOREPLICAS\b|read only replica")
 _CODE: Final = re.compile(r"\A([A-Z]{3,}) ")
 _LASTING: Final = re.compile(r": (?:-?WRONGTYPE|-?LOOPGUARD) ")
 _FINAL: Final = frozenset({"WRONGTYPE", "LOOPGUARD"})
-"""Codes of errors that come again however often one asks."""
+"""Codes of errors that no retry changes."""
 
 _REPEATED: Final = "with args beginning with"
 """Servers reject an unknown command with this; the rest of the text may be half a password."""
@@ -202,11 +202,11 @@ class Connection:
         return client
 
     def connect(self) -> Any:
-        """A client of redis-py of its own."""
+        """A separate client of redis-py."""
         place, options = self._place, self._options
         if place.mode == "cluster":
             nodes = [ClusterNode(host, port) for host, port in place.hosts]
-            # A second attempt goes by the newest map of the slots.
+            # The second attempt uses the newest map of slots.
             return _cluster(startup_nodes=nodes, **{**options, "retry": Retry(NoBackoff(), 1)})
         if place.mode == "sentinel":
             sentinel: Any = _sentinel(place, options)
@@ -220,10 +220,10 @@ class Connection:
             yield
         except StoreError:
             raise
-        except Exception as error:  # noqa: BLE001  # of an odd answer it is whatever Python raises
+        except Exception as error:  # noqa: BLE001  # an odd answer raises any error of Python
             where = f"{self._place.shown}, key {key!r}" if key else self._place.shown
             said = isinstance(error, _SAID) and not isinstance(error, InvalidResponse)
-            # Else the text may have a part of the answer.
+            # Any other error may quote a part of the answer.
             text = _without_secrets(error, self._secrets) if said else "not understood"
             msg = f"{where}: {type(error).__name__}: {text}"
             translated = StoreError(msg, _reason(error))
@@ -250,7 +250,7 @@ def _options(place: RedisUrl, timeout_s: float) -> tuple[dict[str, Any], frozens
     options: dict[str, Any] = {
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
-        # The writer tries again by itself, and must not wait longer than it knows.
+        # The writer retries by itself, and must not wait longer than its own limit.
         "retry": Retry(NoBackoff(), 0),
         "protocol": 2,
     }
@@ -300,14 +300,14 @@ def _reason(error: Exception) -> _Reason:
     if isinstance(error, (redis.TimeoutError, TimeoutError)):
         return "slow"
     if type(error) not in (redis.ResponseError, redis.DataError):
-        # Not reached, not let in, a Cluster that finds itself: redis-py has a class for each.
+        # Unreachable, login refused, a Cluster that reorganises: redis-py has a class for each.
         return "down"
     # Redis before 7 puts `ERR Error running script` before the code.
     code = _CODE.match(text)
     return "refused" if code is None or code[1] in _FINAL or _LASTING.search(text) else "down"
 
 
-# How long the thread of a subscription waits for a message before it sees whether it is closed.
+# Seconds that a subscription's thread waits for a message before it checks whether to end.
 _WAIT_S: Final = 1.0
 # A connection that a firewall dropped says nothing: it is noticed after twice as long.
 _SILENT_S: Final = 5.0

@@ -25,7 +25,7 @@ State = Literal["healthy", "slow", "down", "full", "read_only"]
 _LOG_AGAIN_S: Final = 60
 # A process that stores nothing for so long has no thread for it; to start one costs little.
 _IDLE_S: Final = 10
-# Between two looks of `flush`: what it waits for takes a millisecond at best.
+# Seconds between checks of `flush`: a write takes a millisecond at best.
 _NAP_S: Final = 0.01
 _BROKEN: Final = StoreError("the code of the store failed", "refused")
 
@@ -146,7 +146,7 @@ class Writer:
         return self._state
 
     def saw(self, trouble: str) -> None:
-        """Notes that somebody else's call of the store failed, by the reason of its `StoreError`.
+        """Notes that a call of the store outside of the writer failed, and why (`StoreError`).
 
         What a full or read-only store says is left to writes, which alone find that it is over.
         """
@@ -266,7 +266,7 @@ class Writer:
             if not write.urgent and self.waiting < tuning.batch:
                 due = time.monotonic() + tuning.delay_s
             self._due = min(before, due)
-        # A thread that gathers or pauses is not woken by each write: that would cost each write.
+        # A thread that gathers or pauses is not woken by each write: that would slow every write.
         if due < before or not self._thread.is_running:
             self._thread.wake()
         return True
@@ -361,7 +361,7 @@ class Writer:
                 elif failed is not None:
                     failed()
         finally:
-            # It counts as waiting until it is answered; `close` may have cleared it.
+            # It counts as waiting until it is answered; `close` may have dropped it.
             with self._lock:
                 if self._asks and self._asks[0] is question:
                     self._asks.popleft()
@@ -388,7 +388,7 @@ class Writer:
             elif took > self._tuning.slow_s:
                 self._change("slow", f"a call took {took:.2f} s")
             elif (operation == "write" and error is None) or self._state in ("slow", "down"):
-                # Reads succeed on a full or read-only store; one that refuses answers, and is well.
+                # Reads succeed on a full or read-only store; one that refuses a read still answers.
                 self._change("healthy", "")
         self._ping_at = time.monotonic() + self._tuning.retry_s
         return found

@@ -152,7 +152,7 @@ def _by_agent(now: State, *, stalled: bool = False) -> Values:
         place = opened.view.trace_id if session is None else id(session)
         named = found.get(place) or opened.agent
         if not named:
-            # Of a span that names an agent itself, where no span above it does.
+            # The agent that a span names itself counts if no span above it names one.
             own = opened.view.attributes.get(AGENT)
             named = own if isinstance(own, str) else None
         found[place] = named

@@ -69,7 +69,6 @@ class Counts:
 
     def __init__(self) -> None:
         self.kept: metrics.Totals | None = None  # counted by parts of the guard themselves
-        # Re-entrant: a finalizer may end a span, and be counted, while it is held.
         self._lock = new_lock()
         self.forked()
 

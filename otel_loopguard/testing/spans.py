@@ -45,7 +45,6 @@ class Relay(SpanProcessor):
             listener.on_end(span)
 
 
-# Not renewed after a fork: no test forks while another thread adds a listener.
 _adding = new_lock()
 _relays: weakref.WeakKeyDictionary[Any, Relay] = weakref.WeakKeyDictionary()
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import codex_output, copilot_output, gemini_result
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.messages import written
 from otel_loopguard.spans.steps import begin, captured, fail, failed
 from otel_loopguard.spans.values import first_count, identifier, mapping, parsed, text, within
 
@@ -163,13 +162,8 @@ class Copilot:
 
 
 def _model(span: SpanView) -> Step:
-    attributes = span.attributes
-    model = text(attributes.get("model")) or text(attributes.get("gen_ai.request.model"))
-    step = begin(span, Kind.MODEL, model or span.name)
-    step.model = model
-    step.tokens_in = first_count(attributes, _IN)
-    step.tokens_out = first_count(attributes, _OUT)
-    step.text = written(captured(span, "gen_ai.output.messages"))
+    models = ("model", "gen_ai.request.model")
+    step = genai.model_step(span, models, _IN, _OUT, "gen_ai.output.messages")
     if step.text is None:
         step.text = text(captured(span, "response"))
     return step
@@ -177,8 +171,7 @@ def _model(span: SpanView) -> Step:
 
 def _ended(step: Step, span: SpanView, output: object = None) -> Step:
     """Reads how a call ended: `success` is a boolean, or text."""
-    success = span.attributes.get("success")
-    if success in (False, "false", "False"):
+    if span.attributes.get("success") in (False, "false", "False"):
         said = text(captured(span, "error", "error_message")) or text(output)
         kind = text(span.attributes.get("error_type"))
         return fail(step, None if said == _VAGUE else said, kind)

@@ -31,18 +31,10 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import opencode_output
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.messages import asked, written
+from otel_loopguard.spans.messages import assistant_text, user_text
 from otel_loopguard.spans.steps import begin, captured, fail, failed
 from otel_loopguard.spans.unwrap import agent_result
-from otel_loopguard.spans.values import (
-    first_count,
-    identifier,
-    parsed,
-    text,
-    texts,
-    unquoted,
-    within,
-)
+from otel_loopguard.spans.values import identifier, parsed, text, texts, unquoted, within
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
@@ -286,7 +278,7 @@ class Vercel:
         step = begin(span, Kind.AGENT if whole else Kind.OTHER, function or operation)
         if whole:
             step.args = _instruction(span)
-            step.outcome = written(captured(span, "ai.response.text")) or None
+            step.outcome = assistant_text(captured(span, "ai.response.text")) or None
         return failed(step, span)
 
 
@@ -296,7 +288,7 @@ def _instruction(span: SpanView) -> str | None:
     prompt = within(given, "prompt")
     if isinstance(prompt, str):
         return prompt
-    return asked(prompt or within(given, "messages"))
+    return user_text(prompt or within(given, "messages"))
 
 
 def _tool(span: SpanView) -> Step:
@@ -312,13 +304,8 @@ def _tool(span: SpanView) -> Step:
 
 
 def _model(span: SpanView) -> Step:
-    attributes = span.attributes
-    model = text(attributes.get("ai.response.model")) or text(attributes.get("ai.model.id"))
-    step = begin(span, Kind.MODEL, model or span.name)
-    step.model = model
-    step.tokens_in = first_count(attributes, _IN)
-    step.tokens_out = first_count(attributes, _OUT)
-    step.text = written(captured(span, "ai.response.text"))
-    if step.text is None and "ai.response.toolCalls" in attributes:
+    models = ("ai.response.model", "ai.model.id")
+    step = genai.model_step(span, models, _IN, _OUT, "ai.response.text")
+    if step.text is None and "ai.response.toolCalls" in span.attributes:
         step.text = ""
     return step

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.keys import NO_AGENT, RUNS, after, as_transfer, tool_in
-from otel_loopguard.spans.messages import asked, written
+from otel_loopguard.spans.messages import assistant_text, user_text
 from otel_loopguard.spans.steps import begin, captured, failed
 from otel_loopguard.spans.values import (
     SUSPECT,
@@ -27,6 +27,8 @@ from otel_loopguard.spans.values import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from otel_loopguard.spans.views import SpanView
 
 NAME = "genai"
@@ -55,6 +57,7 @@ KINDS = {
 }
 """Kind of a step by `gen_ai.operation.name`; operations that are not listed are `OTHER`, too."""
 
+_MODELS = ("gen_ai.response.model", "gen_ai.request.model")
 _TOKENS_IN = ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
 _TOKENS_OUT = ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
 _DETAILS = "gen_ai.client.inference.operation.details"
@@ -125,29 +128,35 @@ def _part(messages: object, key: str) -> object:
 
 
 def model(span: SpanView) -> Step:
-    """A model call: name of the model, tokens, what it wrote."""
-    attributes = span.attributes
-    step = begin(span, _MODEL, None)
-    for key in ("gen_ai.response.model", "gen_ai.request.model"):
-        name = attributes.get(key)
-        if isinstance(name, str) and name and name != "unknown":
-            step.model = name
-            break
-    step.name = step.model or after(span.name, "chat ")
-    step.tokens_in = first_count(attributes, _TOKENS_IN)
-    step.tokens_out = first_count(attributes, _TOKENS_OUT)
-    step.text = written(captured(span, "gen_ai.output.messages"))
+    """A model call, its text out of events too."""
+    step = model_step(span, _MODELS, _TOKENS_IN, _TOKENS_OUT, "gen_ai.output.messages")
     if step.text is None and span.events:
         step.text = _text_from_events(span)
     return failed(step, span)
 
 
+def model_step(
+    span: SpanView, models: Sequence[str], tokens_in: Sequence[str], tokens_out: Sequence[str],
+    said: str,
+) -> Step:  # fmt: skip
+    """A model call by the keys of a convention: name of the model, tokens, what it wrote."""
+    attributes = span.attributes
+    step = begin(span, _MODEL, None)
+    named = (text(attributes.get(key)) for key in models)
+    step.model = next((name for name in named if name not in (None, "unknown")), None)
+    step.name = step.model or after(span.name, "chat ")
+    step.tokens_in = first_count(attributes, tokens_in)
+    step.tokens_out = first_count(attributes, tokens_out)
+    step.text = assistant_text(captured(span, said))
+    return step
+
+
 def _text_from_events(span: SpanView) -> str | None:
     for name, attributes in span.events:
         if name == "gen_ai.choice":
-            return written(known(attributes.get("message")))
+            return assistant_text(known(attributes.get("message")))
         if name == _DETAILS and "gen_ai.output.messages" in attributes:
-            return written(known(attributes["gen_ai.output.messages"]))
+            return assistant_text(known(attributes["gen_ai.output.messages"]))
     return None
 
 
@@ -161,8 +170,8 @@ def _enclosing(span: SpanView, kind: Kind) -> Step:
             step.kind = Kind.WORKFLOW
         step.agent = None if name == NO_AGENT else name
         step.name = step.agent or after(span.name, "invoke_agent ")
-        step.args = asked(captured(span, "gen_ai.input.messages"))
-        step.outcome = written(captured(span, "gen_ai.output.messages")) or None
+        step.args = user_text(captured(span, "gen_ai.input.messages"))
+        step.outcome = assistant_text(captured(span, "gen_ai.output.messages")) or None
     elif kind is Kind.WORKFLOW:
         name = text(captured(span, "gen_ai.workflow.name"))
         name = name or identifier(attributes.get("gen_ai.agent.name"))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.keys import after, library, tool_in
-from otel_loopguard.spans.messages import answered, asked, written
+from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
 from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
 from otel_loopguard.spans.values import (
     count,
@@ -195,8 +195,8 @@ def _written(span: SpanView, attributes: Mapping[str, object], answered: bool) -
     if content is None and hidden(attributes.get(_CONTENT)):
         return None
     if content is None and not answered:
-        return written(captured(span, "output.value")) if span.end is not None else None
-    return written(content) if content is not None else ""
+        return assistant_text(captured(span, "output.value")) if span.end is not None else None
+    return assistant_text(content) if content is not None else ""
 
 
 def _agent(step: Step, span: SpanView, framework: str) -> None:
@@ -216,15 +216,15 @@ def _task(value: object) -> object:
     """The request to an agent: a text, the newest message of a user, a task, or its arguments."""
     fields = mapping(parsed(value))
     if fields is None:
-        return _said(value)
+        return _text_of(value)
     if "messages" in fields:
-        return asked(fields["messages"])
+        return user_text(fields["messages"])
     task = text(fields.get("task"))
     managed = None if task is None else _MANAGED_TASK.search(task)
     return managed[1] if managed else task or value
 
 
-def _said(value: object) -> object:
+def _text_of(value: object) -> object:
     """A text; None of a state that was cut, or is too long to be parsed: each has other ids."""
     cut = isinstance(value, str) and value.startswith('{"messages"')
     return None if cut else unquoted(value)
@@ -234,11 +234,11 @@ def _answer(value: object) -> object:
     """The answer of an agent: a text, its last message, the text of CrewAI's or ADK's object."""
     fields = mapping(parsed(value))
     if fields is None:
-        return _said(value)
+        return _text_of(value)
     said = text(fields.get("raw"))
     if said is None and "messages" in fields:
-        return answered(fields["messages"])
-    return said or (written(value) if "content" in fields else value) or None
+        return last_answer(fields["messages"])
+    return said or (assistant_text(value) if "content" in fields else value) or None
 
 
 def _chain(step: Step, span: SpanView, framework: str, facts: object) -> None:

@@ -14,7 +14,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans import unwrap
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.keys import library, tool_in
-from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.messages import assistant_text
 from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
 from otel_loopguard.spans.values import identifier, text, within
 
@@ -170,9 +170,8 @@ class OpenLLMetryModel:
 
     def read(self, span: SpanView) -> Step | None:
         """Step of a `chat` or `completion` request, else None."""
-        attributes = span.attributes
-        if attributes.get("llm.request.type") not in ("chat", "completion"):
+        if span.attributes.get("llm.request.type") not in ("chat", "completion"):
             return None
         step = genai.model(span)
-        step.text = step.text or written(captured(span, "gen_ai.completion.0.content"))
+        step.text = step.text or assistant_text(captured(span, "gen_ai.completion.0.content"))
         return step

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.messages import answered, asked, written
+from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
 from otel_loopguard.spans.steps import begin, captured, fail, failed, set_outcome
 from otel_loopguard.spans.unwrap import call_inputs, tool_message
 from otel_loopguard.spans.values import (
@@ -41,7 +41,7 @@ _OBSERVED: Final = {"args", "kwargs"}
 _HIDDEN: Final = "{}"
 
 
-def _first(usage: object, *names: str) -> int | None:
+def _first_count(usage: object, *names: str) -> int | None:
     """The first count, in the names of Langfuse and of the APIs of OpenAI, which it passes on."""
     found = (count(within(usage, name)) for name in names)
     return next((number for number in found if number is not None), None)
@@ -56,10 +56,10 @@ def _chain(span: SpanView, node: object, agent: object) -> Kind:
     return Kind.WORKFLOW if span.parent_id is None else Kind.OTHER
 
 
-def _ran(step: Step, given: object, gave: object) -> None:
+def _set_io(step: Step, given: object, gave: object) -> None:
     """Sets what an agent of LangChain was asked and answered, out of the states around its run."""
-    step.args = asked(within(given, "messages"))
-    step.outcome = answered(within(gave, "messages"))
+    step.args = user_text(within(given, "messages"))
+    step.outcome = last_answer(within(gave, "messages"))
 
 
 class Langfuse:
@@ -103,7 +103,7 @@ class Langfuse:
             step.kind = _chain(span, step.node, agent)
             if step.kind is Kind.AGENT:
                 given = captured(span, "langfuse.observation.input")
-                _ran(step, given, captured(span, "langfuse.observation.output"))
+                _set_io(step, given, captured(span, "langfuse.observation.output"))
         failed(step, span)
         if attributes.get("langfuse.observation.level") == "ERROR":
             fail(step, attributes.get("langfuse.observation.status_message"))
@@ -113,11 +113,11 @@ class Langfuse:
         step.model = text(span.attributes.get("langfuse.observation.model.name"))
         step.name = step.model or span.name
         usage = span.attributes.get("langfuse.observation.usage_details")
-        step.tokens_in = _first(usage, "input", "prompt_tokens", "input_tokens")
-        step.tokens_out = _first(usage, "output", "completion_tokens", "output_tokens")
+        step.tokens_in = _first_count(usage, "input", "prompt_tokens", "input_tokens")
+        step.tokens_out = _first_count(usage, "output", "completion_tokens", "output_tokens")
         details = within(usage, "prompt_tokens_details") or within(usage, "input_tokens_details")
-        step.cache_read = _first(details, "cached_tokens")
-        step.text = written(captured(span, "langfuse.observation.output"))
+        step.cache_read = _first_count(details, "cached_tokens")
+        step.text = assistant_text(captured(span, "langfuse.observation.output"))
 
 
 class LangSmith:
@@ -148,7 +148,7 @@ class LangSmith:
             agent = attributes.get("langsmith.metadata.lc_agent_name")
             step = failed(begin(span, _chain(span, node, agent), span.name), span)
             if step.kind is Kind.AGENT:
-                _ran(step, captured(span, "gen_ai.prompt"), captured(span, "gen_ai.completion"))
+                _set_io(step, captured(span, "gen_ai.prompt"), captured(span, "gen_ai.completion"))
         step.node = node
         return step
 
@@ -173,7 +173,7 @@ class LangSmith:
             # The text of each generation; the message beside it says the same again.
             inner = [one for group in generations for one in (listing(group) or (group,))]
             said = [within(one, "text") for one in inner]
-        step.text = written(said)
+        step.text = assistant_text(said)
         return step
 
 
@@ -229,7 +229,7 @@ class Logfire:
         events = listing(parsed(captured(span, "events")))
         if step.text is None and events is not None:
             answers = [event for event in events if within(event, "role") == "assistant"]
-            step.text = written(answers[-1:])
+            step.text = assistant_text(answers[-1:])
         return step
 
 
