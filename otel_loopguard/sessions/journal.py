@@ -13,7 +13,7 @@ import struct
 from collections import deque
 from contextlib import suppress
 from dataclasses import fields, replace
-from enum import Enum, IntEnum
+from enum import IntEnum
 from itertools import compress
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
@@ -23,6 +23,7 @@ import xxhash
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import was_set_back
+from otel_loopguard._util.text import StrEnum
 from otel_loopguard.core import Action, Decision, Detection
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence
@@ -130,15 +131,13 @@ class Pseudonymizer:
         return int.from_bytes(raw.digest(), "big")
 
 
-class Unread(str, Enum):
+class Unread(StrEnum):
     """Why an entry was not read."""
 
     CORRUPTED = "corrupted"
     NEWER = "of a newer version"
     OLDER = "of an older version"
     FOREIGN = "written with another digest_key"
-
-    __str__ = str.__str__
 
 
 class Mark(IntEnum):
