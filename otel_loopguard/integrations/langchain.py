@@ -61,6 +61,7 @@ class _Run:
     def __init__(self) -> None:
         self.session: str | None = None
         self._began = time.time_ns()
+        # Not by `new_lock`: a span starts while it is held, and would wait until it is not.
         self._lock = threading.Lock()
         self._span: Span | None = None
         self._known = False
