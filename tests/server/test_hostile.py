@@ -103,6 +103,43 @@ def test_a_body_of_100_megabytes_is_refused(server: Server) -> None:
     assert send(server, 0).is_success
 
 
+def field(number: int, body: bytes) -> bytes:
+    """A field of protobuf that has a message, or bytes."""
+    size, place = bytearray(), len(body)
+    while place >= 128:
+        size.append(place % 128 + 128)
+        place //= 128
+    return bytes((number << 3 | 2, *size, place)) + body
+
+
+MANY = otlp.MOST_MESSAGES + 1
+SPAN = field(1, b"\1" * 16) + field(2, b"\2" * 8)
+CROWDED: dict[str, bytes] = {
+    "resources": b"\x0a\0" * MANY,
+    "spans": field(1, field(2, b"\x12\0" * MANY)),
+    "events": field(1, field(2, field(2, SPAN + b"\x5a\0" * MANY))),
+    "values": field(1, field(2, field(2, SPAN + field(9, field(2, field(5, b"\x0a\0" * MANY)))))),
+    "spans, and a field that is none": field(1, field(2, b"\x12\0" * MANY)) + b"\x07",
+    "spans of JSON": b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b"{}," * MANY + b"{}]}]}]}",
+}
+
+
+@pytest.mark.parametrize("body", CROWDED.values(), ids=CROWDED)
+def test_a_small_request_of_a_million_messages_is_refused(server: Server, body: bytes) -> None:
+    """Eight of 16 kB took 10 GB, and others waited for 38 s."""
+    media = JSON if body[:1] == b"{" else PROTOBUF
+    answer = post(server, body=gzip.compress(body, 1), **media, **{"content-encoding": "gzip"})
+    assert answer.status_code == 413
+    assert send(server, 0).is_success
+
+
+def test_a_large_request_is_taken(server: Server) -> None:
+    body = request(*(call(number, name="x" * 800) for number in range(3_000)))
+    assert len(body.SerializeToString()) > 2 * otlp.MOST_MESSAGES
+    answer = post(server, body=body.SerializeToString())
+    assert ExportTraceServiceResponse.FromString(answer.content).partial_success.rejected_spans == 0
+
+
 def test_random_bytes_never_end_it() -> None:
     chance = random.Random(7)
     with serving(lateness_s=0) as server, httpx.Client(base_url=server.url) as client:
