@@ -6,7 +6,7 @@ import json
 import secrets
 import time
 from collections import OrderedDict
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
@@ -187,7 +187,7 @@ class SessionLeases:
                 is_new == 1 and number == 1,
                 is_new == 1 and number > 1,
                 known,
-                {name.decode(): record for name, record in pairs},
+                {name.decode("utf-8", "replace"): record for name, record in pairs},
                 open_ or b"",
             )
         return taken
@@ -394,7 +394,8 @@ def _note(annotation: Annotation | None) -> bytes:
 
 
 def _annotation(note: bytes) -> Annotation | None:
-    if not note:
-        return None
-    attributes, error, links = json.loads(note)
-    return Annotation(attributes, error, tuple((trace, span) for trace, span in links))
+    # Without its note a span counts as judged all the same.
+    with suppress(ValueError, TypeError):
+        attributes, error, links = json.loads(note or b"[]")
+        return Annotation(attributes, error, tuple((trace, span) for trace, span in links))
+    return None

@@ -10,6 +10,8 @@ import base64
 import binascii
 import time
 import zlib
+from contextlib import suppress
+from functools import cache
 from typing import TYPE_CHECKING, Any, Final, TypeVar, Union, cast
 
 import orjson
@@ -28,6 +30,7 @@ from otel_loopguard.replay.formats import OTLP_KINDS, OTLP_STATUSES
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from google.protobuf.descriptor import Descriptor
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
@@ -40,6 +43,13 @@ RETRY_S: Final = 1
 """Seconds after which a client that got `Busy` may retry: much of the queue is judged by then."""
 _IDS: Final = ("traceId", "spanId", "parentSpanId")
 _TRACE_BYTES, _SPAN_BYTES = 16, 8
+MOST_MESSAGES: Final = 1_000_000
+"""Messages within a request, down to attributes and their values: 20,000 spans have no more. Each
+takes up to 200 bytes of memory. Empty ones have two bytes, which gzip packs to almost none: eight
+requests of 16 kB took 10 GB."""
+_CROWDED: Final = f"the body has more than {MOST_MESSAGES:,} messages"
+_VARINT, _LENGTH, _MORE = 0, 2, 0x80
+_FIXED: Final = {1: 8, 5: 4}
 
 _M = TypeVar("_M", bound=Message)
 _Value = Union[str, bool, int, float, "Sequence[str]"]
@@ -131,6 +141,8 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         BadRequest: The body is not what it says.
     """
     if media == PROTOBUF:
+        if _is_crowded(cast("Descriptor", kind.DESCRIPTOR), body):
+            raise TooLarge(_CROWDED)
         try:
             return kind.FromString(body)
         except DecodeError as error:
@@ -147,7 +159,8 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         document: Any = orjson.loads(body)
         if not isinstance(document, dict):
             raise ParseError  # noqa: TRY301  # it ends as those of ParseDict
-        _decode_ids(cast("object", document))
+        if _decode_ids(cast("object", document)) > MOST_MESSAGES:
+            raise TooLarge(_CROWDED)
         return ParseDict(cast("dict[str, Any]", document), kind(), ignore_unknown_fields=True)
     except (ParseError, RecursionError, ValueError) as error:
         msg = f"the body is not valid OTLP JSON: {type(error).__name__}"
@@ -161,12 +174,13 @@ def encode(message: Message, media: str) -> bytes:
     return message.SerializeToString()
 
 
-def _decode_ids(value: object) -> None:
-    """OTLP's JSON has ids in hex where protobuf's JSON has base64."""
-    waiting = [value]
+def _decode_ids(value: object) -> int:
+    """OTLP's JSON has ids in hex where protobuf's JSON has base64. Returns how many maps it has."""
+    waiting, maps = [value], 0
     while waiting:
         entry = waiting.pop()
         if isinstance(entry, dict):
+            maps += 1
             found = cast("dict[str, object]", entry)
             for name in _IDS:
                 written = found.get(name)
@@ -175,6 +189,64 @@ def _decode_ids(value: object) -> None:
             waiting.extend(found.values())
         elif isinstance(entry, list):
             waiting.extend(cast("list[object]", entry))
+    return maps
+
+
+def _is_crowded(kind: Descriptor, body: bytes) -> bool:
+    """True if a body has more than `MOST_MESSAGES`. Of one that is damaged the parser says so."""
+    if len(body) <= 2 * MOST_MESSAGES:  # each has a tag and a length
+        return False
+    count, waiting = 0, [(kind, 0, len(body))]
+    while waiting:
+        kind, at, end = waiting.pop()
+        nested = _nested(kind)
+        with suppress(IndexError):
+            for tag, begin, size in _fields(body, at, end):
+                if tag in nested:
+                    count += 1
+                    if count > MOST_MESSAGES:
+                        return True
+                    if size:
+                        waiting.append((nested[tag], begin, begin + size))
+    return False
+
+
+def _fields(body: bytes, at: int, end: int) -> Iterator[tuple[int, int, int]]:
+    """Tag, place and size of the fields that have a length; raises `IndexError` at a broken one."""
+    while at < end:
+        tag, at = body[at], at + 1
+        if tag >= _MORE:
+            tag, at = _varint(body, at - 1)
+        if tag & 7 == _LENGTH:
+            size, at = body[at], at + 1
+            if size >= _MORE:
+                size, at = _varint(body, at - 1)
+            yield tag, at, size
+            at += size
+        elif tag & 7 == _VARINT:
+            _, at = _varint(body, at)
+        else:  # the fields of a group, which no message of OTLP has, are looked at, too
+            at += _FIXED.get(tag & 7, 0)
+
+
+def _varint(body: bytes, at: int) -> tuple[int, int]:
+    """The number at a place, and the place behind it; raises `IndexError` where there is none."""
+    value = 0
+    for place in range(at, at + 10):
+        value |= (body[place] & (_MORE - 1)) << 7 * (place - at)
+        if body[place] < _MORE:
+            return value, place + 1
+    raise IndexError
+
+
+@cache
+def _nested(kind: Descriptor) -> dict[int, Descriptor]:
+    """The messages within a message, by their tag on the wire."""
+    return {
+        field.number << 3 | _LENGTH: field.message_type
+        for field in kind.fields
+        if field.message_type is not None
+    }
 
 
 def drop_invalid(request: ExportTraceServiceRequest) -> int:

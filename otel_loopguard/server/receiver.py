@@ -26,6 +26,8 @@ from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError, Signal
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
 
 if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
     from google.protobuf.message import Message
     from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
@@ -43,7 +45,9 @@ BODY_S: Final = 30.0
 _DROPPED: Final = 10
 """Bodies of the largest size that are read of a refused one, 160 MB by default: most clients read
 no answer before they have sent everything."""
-_Export = Callable[[bytes, "grpc.aio.ServicerContext[Any, Any]"], Awaitable["Message"]]
+_Export = Callable[
+    ["AsyncIterator[bytes]", "grpc.aio.ServicerContext[Any, Any]"], Awaitable["Message"]
+]
 _INVALID: Final = "spans without a valid trace id and span id"
 
 
@@ -259,8 +263,13 @@ async def body_of(
         Refused: It is too large, or did not come in time.
         ClientDisconnect: The client is gone.
     """
+    return await _in_time(_read(request, most_bytes, hold))
+
+
+async def _in_time(reading: Awaitable[bytes]) -> bytes:
+    """What is read, unless that takes too long."""
     try:
-        return await asyncio.wait_for(_read(request, most_bytes, hold), BODY_S)
+        return await asyncio.wait_for(reading, BODY_S)
     except asyncio.TimeoutError:
         msg = f"the body did not come within {BODY_S:g} seconds"
         raise SlowBody(msg) from None
@@ -316,7 +325,8 @@ def grpc_server(
     server = grpc.aio.server(options=options)
     for signal in SIGNALS.values():
         _, service, method = signal.method.split("/")
-        handler: grpc.RpcMethodHandler[bytes, Message] = grpc.unary_unary_rpc_method_handler(
+        # Of a unary call gRPC reads the message before it asks who calls, however long it takes.
+        handler: grpc.RpcMethodHandler[bytes, Message] = grpc.stream_unary_rpc_method_handler(
             _measured(signal, _exporting(signal, receiver, tenants), metrics),
             response_serializer=signal.response.SerializeToString,
         )
@@ -329,11 +339,13 @@ def _measured(signal: Signal, export: _Export, metrics: ServerMetrics) -> _Expor
     """The same, with duration and status of each request."""
     method = signal.method.removeprefix("/")
 
-    async def measured(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+    async def measured(
+        messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> Message:
         began = time.monotonic()
         status = grpc.StatusCode.OK
         try:
-            return await export(body, context)
+            return await export(messages, context)
         except asyncio.CancelledError:
             status = grpc.StatusCode.CANCELLED
             raise
@@ -349,8 +361,10 @@ def _measured(signal: Signal, export: _Export, metrics: ServerMetrics) -> _Expor
 
 
 def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
-    # In bytes: nothing is read of a request without a token.
-    async def export(body: bytes, context: grpc.aio.ServicerContext[Any, Any]) -> Message:
+    # In bytes, and once who calls is known: nothing is read of a request without a token.
+    async def export(
+        messages: AsyncIterator[bytes], context: grpc.aio.ServicerContext[Any, Any]
+    ) -> Message:
         metadata = dict(context.invocation_metadata() or ())
         tenant = tenants.tenant(str(metadata.get("authorization", "")) or None)
         if tenant is None:
@@ -358,11 +372,13 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
         try:
             with receiver.holding() as hold:
+                body = await _in_time(_message_of(messages))
                 hold(len(body))
                 request = await aside(len(body), otlp.decode, signal.request, body, otlp.PROTOBUF)
                 return await receiver.take(signal, request, tenant, len(body))
         except otlp.Refused as error:
-            code, why = grpc.StatusCode.INVALID_ARGUMENT, str(error)
+            slow, why = isinstance(error, SlowBody), str(error)
+            code = grpc.StatusCode.DEADLINE_EXCEEDED if slow else grpc.StatusCode.INVALID_ARGUMENT
             if error.status == 503:
                 code, details = grpc.StatusCode.UNAVAILABLE, AnyMessage()
                 details.Pack(RetryInfo(retry_delay=Duration(seconds=otlp.RETRY_S)))
@@ -372,3 +388,10 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
             await context.abort(code, why)
 
     return export
+
+
+async def _message_of(messages: AsyncIterator[bytes]) -> bytes:
+    """The message of a call; empty if there is none."""
+    async for message in messages:
+        return message
+    return b""

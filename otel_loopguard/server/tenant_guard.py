@@ -484,9 +484,13 @@ class TenantGuard:
             self._forget(session)
         if taken.is_new or (not taken.is_first and self.guard.flag_of(session) is None):
             self.guard.recall(session, trace_id)
+        unsent: list[tuple[LogRecord, str]] = []
+        for decision_id, written in taken.unsent.items():
+            record = attempt(self.guard.faults, "server", LogRecord.FromString, written)
+            if record is not None:
+                unsent.append((record, decision_id))
         # Redis keeps no order of them.
-        unsent = [(name, LogRecord.FromString(record)) for name, record in taken.unsent.items()]
-        for decision_id, record in sorted(unsent, key=lambda one: one[1].time_unix_nano):
+        for record, decision_id in sorted(unsent, key=lambda one: one[0].time_unix_nano):
             self.log.add(record, decision_id, session)
         for call in calls:
             self._bind(call.span.trace_id, session)

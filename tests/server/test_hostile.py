@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
@@ -35,6 +35,7 @@ from otel_loopguard.server import (
     receiver,
     tenant_guard,
 )
+from otel_loopguard.server.forward import SIGNALS
 from otel_loopguard.server.otlp import log_views, spans_of
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
@@ -100,6 +101,43 @@ def test_a_body_of_100_megabytes_is_refused(server: Server) -> None:
         answer = CLIENT.post(f"{server.url}/v1/traces", content=body, headers=headers)
         assert answer.status_code == 413
     assert send(server, 0).is_success
+
+
+def field(number: int, body: bytes) -> bytes:
+    """A field of protobuf that has a message, or bytes."""
+    size, place = bytearray(), len(body)
+    while place >= 128:
+        size.append(place % 128 + 128)
+        place //= 128
+    return bytes((number << 3 | 2, *size, place)) + body
+
+
+MANY = otlp.MOST_MESSAGES + 1
+SPAN = field(1, b"\1" * 16) + field(2, b"\2" * 8)
+CROWDED: dict[str, bytes] = {
+    "resources": b"\x0a\0" * MANY,
+    "spans": field(1, field(2, b"\x12\0" * MANY)),
+    "events": field(1, field(2, field(2, SPAN + b"\x5a\0" * MANY))),
+    "values": field(1, field(2, field(2, SPAN + field(9, field(2, field(5, b"\x0a\0" * MANY)))))),
+    "spans, and a field that is none": field(1, field(2, b"\x12\0" * MANY)) + b"\x07",
+    "spans of JSON": b'{"resourceSpans":[{"scopeSpans":[{"spans":[' + b"{}," * MANY + b"{}]}]}]}",
+}
+
+
+@pytest.mark.parametrize("body", CROWDED.values(), ids=CROWDED)
+def test_a_small_request_of_a_million_messages_is_refused(server: Server, body: bytes) -> None:
+    """Eight of 16 kB took 10 GB, and others waited for 38 s."""
+    media = JSON if body[:1] == b"{" else PROTOBUF
+    answer = post(server, body=gzip.compress(body, 1), **media, **{"content-encoding": "gzip"})
+    assert answer.status_code == 413
+    assert send(server, 0).is_success
+
+
+def test_a_large_request_is_taken(server: Server) -> None:
+    body = request(*(call(number, name="x" * 800) for number in range(3_000)))
+    assert len(body.SerializeToString()) > 2 * otlp.MOST_MESSAGES
+    answer = post(server, body=body.SerializeToString())
+    assert ExportTraceServiceResponse.FromString(answer.content).partial_success.rejected_spans == 0
 
 
 def test_random_bytes_never_end_it() -> None:
@@ -375,6 +413,22 @@ def test_strangers_keep_no_connection_over_grpc(
         line.sendall(begun)
         while line.recv(1000):
             pass
+
+
+def test_a_stranger_is_refused_over_grpc_before_the_message_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """80 calls that never ended held 1.3 GB; with a token a message has half a minute."""
+    monkeypatch.setattr(receiver, "BODY_S", 0.1)
+    known = (("authorization", f"Bearer {TOKEN}"),)
+    running = serving(Tenants({TOKEN: "one"}), grpc="127.0.0.1:0")
+    with running as server, grpc.insecure_channel(f"127.0.0.1:{server.grpc_port}") as channel:
+        export: Callable[..., bytes] = channel.stream_unary(SIGNALS["traces"].method)
+        for metadata, code in ((), "UNAUTHENTICATED"), (known, "DEADLINE_EXCEEDED"):
+            never = threading.Event()
+            with pytest.raises(grpc.RpcError, match=code):
+                export(iter(never.wait, True), metadata=metadata, timeout=60)
+            never.set()
 
 
 def test_what_strangers_cause_is_logged_once(

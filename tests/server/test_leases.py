@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuardSettingsError, Settings
+from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.engine import Engine
 from otel_loopguard.escalation.mailbox import StoreTransport
@@ -400,6 +401,22 @@ def test_a_call_whose_result_another_server_got_is_no_stall(fleet: Fleet) -> Non
     wait_for(lambda: not judging.active.by_id)
     assert not fleet.hop.told()
     assert control(fleet["A"])["action"] == "allow"
+
+
+def test_what_another_server_left_damaged_is_left_out(fleet: Fleet, own_redis: Redis) -> None:
+    """Of an error of the server's own, senders drop their spans."""
+    send(fleet["A"], *range(4)).raise_for_status()
+    begin = "loopguard:{chat-1}:"
+    with own_redis.client as client:
+        client.hset(f"{begin}outbox", b"\xff", b"no record")
+        client.hset(f"{begin}lease", "calls", b"[[1")
+        for span in client.zrange(f"{begin}spans", 0, -1):
+            client.hset(f"{begin}notes", span, b"[{}, null")
+    raise_faults(False)
+    send(fleet["B"], *range(4)).raise_for_status()  # again: they count once
+    (row,) = sessions(fleet["B"])
+    assert (row["steps"], row["action"]) == (4, "deny")
+    assert set(fleet["B"].engines["default"].guard.faults.counts.values()) == {1}
 
 
 def test_a_store_needs_the_key_that_its_journals_are_read_with(own_redis: Redis) -> None:
