@@ -100,6 +100,7 @@ _CONTENT: Final = {
     "openllmetry": "TRACELOOP_TRACE_CONTENT=true",
     "openinference": "no OPENINFERENCE_HIDE_* variable",
     "adk": "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true",
+    "haystack": "HAYSTACK_CONTENT_TRACING_ENABLED=true",
 }
 """The setting that lets the spans of a dialect carry content."""
 # Names in a sentence: with more it is no longer read.

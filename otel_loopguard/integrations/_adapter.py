@@ -654,9 +654,12 @@ class ToolCall:
         if not isinstance(span, ReadableSpan) or not span.is_recording():
             return False
         known = span.attributes or {}
-        # The name has a key of its own in logfire's spans, and in those of OpenInference.
+        # The name has a key of its own in logfire's spans, and in those of OpenInference. A step of
+        # LlamaIndex has that key, too, under OpenLLMetry: the span of the call is below it.
         logfire = span.name == "Function: {name}"
-        named = known.get("name" if logfire else _TOOL, known.get("tool.name"))
+        named = known.get("name" if logfire else _TOOL)
+        if named is None and "traceloop.entity.name" not in known:
+            named = known.get("tool.name")
         if named is not None:
             return named == self.tool
         return span.name in {self.tool, f"execute_tool {self.tool}"}

@@ -18,14 +18,14 @@ NO_AGENT: Final = "OpenAI Agent"
 """opentelemetry-instrumentation-openai-agents-v2 writes it on every span, whichever the agent."""
 
 _BEFORE = ("execute_tool ", "MCP send tools/call ", "tools/call ")
-_AFTER = (".tool", ".run", ".__call__")
+_AFTER = (".tool", ".run", ".__call__", ".acall")
 
 
 def tool_in(span_name: str) -> str | None:
     """Name of the tool in the name of a tool's span; None if the span name has none.
 
     `execute_tool X`, `MCP send tools/call X`, `tools/call X`, `X.tool`, `X.run`, and `X.__call__`
-    (DSPy); others are the name of the tool itself (LangChain, Langfuse).
+    or `X.acall` (DSPy); others are the name of the tool itself (LangChain, Langfuse).
     """
     for prefix in _BEFORE:
         if span_name.startswith(prefix):

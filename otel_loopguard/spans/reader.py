@@ -81,6 +81,7 @@ _dialects: list[Dialect] = [
     frameworks.Strands(),
     frameworks.AutoGen(),
     frameworks.AgentFramework(),
+    frameworks.Haystack(),
     GenAI(),
     OpenInference(),
     platforms.Langfuse(),

@@ -211,6 +211,15 @@ def test_a_span_that_the_framework_makes(
             made(agent, **how)
 
 
+def test_a_span_that_only_names_the_tool_is_none_of_the_call() -> None:
+    """OpenLLMetry names it on the step of LlamaIndex that makes the call, which is not read."""
+    agent = Agent()
+    named = {"traceloop.entity.name": "BaseWorkflowAgent.task", "tool.name": "search"}
+    with agent.tracer.start_as_current_span("BaseWorkflowAgent.task", attributes=named):
+        agent.stop()
+    assert (agent.ran, len(agent.spans())) == (4, 7)
+
+
 def test_a_run_that_begins_inside_of_a_run_changes_nothing() -> None:
     """It is a sub-agent of the run that was stopped."""
     agent = Instrumented()

@@ -1,6 +1,7 @@
 // A real Mastra agent, with a scripted model that asks for the same call again and again.
 import { Agent } from "@mastra/core/agent";
 import { Mastra } from "@mastra/core/mastra";
+import { SpanType } from "@mastra/core/observability";
 import { createTool } from "@mastra/core/tools";
 import { Observability } from "@mastra/observability";
 import { OtelExporter } from "@mastra/otel-exporter";
@@ -29,13 +30,17 @@ const search = createTool({
   id: "search", description: "Searches.", inputSchema: z.object({ q: z.string() }),
   execute: async () => "nothing found",
 });
-// Its batches wait for 5 s, unless they are full.
+// Its batches wait for 5 s, unless they are full, and each for the answer to the one before.
 const exporter = new OtelExporter({
   provider: { custom: { endpoint: url, protocol: "http/protobuf" } }, batchSize: 1,
 });
 const mastra = new Mastra({
   agents: { helper: new Agent({ id: "helper", name: "helper", instructions: "Find it.", model, tools: { search } }) },
-  observability: new Observability({ configs: { otel: { serviceName: "agents", exporters: [exporter] } } }),
+  observability: new Observability({ configs: { otel: {
+    serviceName: "agents",
+    exporters: [exporter],
+    excludeSpanTypes: [SpanType.MODEL_CHUNK, SpanType.MODEL_STEP, SpanType.PROCESSOR_RUN],
+  } } }),
   logger: false,
 });
 const { steps } = await mastra.getAgent("helper").generate("find it", {

@@ -10,6 +10,10 @@
 * AutoGen 0.7: neither arguments nor results. A run has dozens of traces, as each message that is
   published is a root. The uuid of the team ties them together: it is in the ids of agents
   (`looper_<uuid>/<uuid>`) and in the names of topics.
+* Haystack 3, as `opentelemetry-haystack` writes it: spans have no attribute at their start. Content
+  is opt-in (`HAYSTACK_CONTENT_TRACING_ENABLED`); without it, those of model calls have none at all.
+  A tool that raises ends well, and its error repeats the arguments. The scope is the application's
+  own.
 * Model Context Protocol, as the Python SDK 2.x writes it: neither side has arguments or results,
   client spans of `tools/call` have no GenAI keys, and their status is OK for a result that is an
   error. https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/
@@ -31,10 +35,19 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import opencode_output
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.messages import assistant_text, user_text
+from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
 from otel_loopguard.spans.steps import begin, captured, fail, failed
 from otel_loopguard.spans.unwrap import agent_result
-from otel_loopguard.spans.values import identifier, parsed, text, texts, unquoted, within
+from otel_loopguard.spans.values import (
+    count,
+    identifier,
+    listing,
+    parsed,
+    text,
+    texts,
+    unquoted,
+    within,
+)
 
 if TYPE_CHECKING:
     from otel_loopguard.spans.views import SpanView
@@ -169,6 +182,44 @@ class Anthropic:
             if step.error:
                 fail(step, step.outcome)
         return step
+
+
+class Haystack:
+    """Reads the spans of agents, `haystack.agent.run` and those below; none of pipelines."""
+
+    name = "haystack"
+    marks = frozenset(
+        ("haystack.agent.max_steps", "haystack.agent.step.llm.output", "haystack.tool.name")
+    )
+    key_prefixes = ("haystack.",)
+
+    def read(self, span: SpanView) -> Step | None:
+        """A tool call, a model call or the run of an agent, else None."""
+        attributes = span.attributes
+        tool = text(attributes.get("haystack.tool.name"))
+        if tool is not None:
+            step = begin(span, Kind.TOOL, tool)
+            step.args = captured(span, "haystack.agent.step.tool.input")
+            step.outcome = captured(span, "haystack.agent.step.tool.output")
+            if attributes.get("haystack.tool.error") is True:
+                said = text(within(step.outcome, "error"))
+                step.outcome = said and (said.partition(". Error: ")[2] or said)
+                fail(step, step.outcome)
+        elif "haystack.agent.step.llm.output" in attributes:
+            replies = within(captured(span, "haystack.agent.step.llm.output"), "replies")
+            meta = within((listing(replies) or (None,))[0], "meta")
+            step = begin(span, Kind.MODEL, text(within(meta, "model")) or span.name)
+            step.model = text(within(meta, "model"))
+            step.tokens_in = count(within(meta, "usage", "prompt_tokens"))
+            step.tokens_out = count(within(meta, "usage", "completion_tokens"))
+            step.text = assistant_text(replies)
+        elif "haystack.agent.max_steps" in attributes:
+            step = begin(span, Kind.AGENT, span.name)
+            step.args = user_text(within(captured(span, "haystack.agent.input"), "messages"))
+            step.outcome = last_answer(within(captured(span, "haystack.agent.output"), "messages"))
+        else:
+            return None
+        return failed(step, span)
 
 
 class Mcp:

@@ -11,7 +11,16 @@ from mcp import types
 from openai.types import responses
 
 from otel_loopguard.integrations.openai_agents import LoopGuardHooks
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read, two_runs
+from tests.frameworks.looper import (
+    FINAL,
+    QUESTION,
+    SEARCH,
+    Looper,
+    always,
+    failing,
+    read,
+    two_runs,
+)
 from tests.frameworks.scripted import Run
 
 agents.set_trace_processors([])
@@ -123,9 +132,12 @@ def mcp():
 
 
 def untraced():
-    """As two runs, with the SDK's tracing off."""
-    off = agents.RunConfig(tracing_disabled=True)
-    return two_runs(lambda script: Agent(script, run_config=off))
+    """As two runs and as calls that fail, with the SDK's tracing off."""
+
+    def make(script):
+        return Agent(script, run_config=agents.RunConfig(tracing_disabled=True))
+
+    return two_runs(make) | failing(make)
 
 
 def the_last_output():
