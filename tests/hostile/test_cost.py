@@ -53,12 +53,12 @@ def test_any_text_is_taken_out_of_any_wrapping(name: str, size: int) -> None:
 ROUND = """
 from otel_loopguard import LoopGuard
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.messages import written
+from otel_loopguard.spans.messages import assistant_text
 twice, often = [], []
 twice.extend([twice, twice])
 often.extend([often] * 10_000)
 LoopGuard(clock="replay").observe(Step(Kind.TOOL, "t", args={"v": twice}), "s")
-written(often)
+assistant_text(often)
 """
 
 

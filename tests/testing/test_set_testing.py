@@ -118,11 +118,11 @@ def test_spans_are_told_by_the_moved_clock() -> None:
 def test_a_moment_before_a_move_stays_where_it_was() -> None:
     """A span that is open while the clock is moved took as long as the clock was moved."""
     start = time.time_ns()
-    was = rehearsal.told(start)
+    was = rehearsal.to_guard_time(start)
     with set_testing(True) as clock:
         clock.advance(7)
-    assert rehearsal.told(start) == was
-    assert rehearsal.told(time.time_ns()) - was >= 7_000_000_000
+    assert rehearsal.to_guard_time(start) == was
+    assert rehearsal.to_guard_time(time.time_ns()) - was >= 7_000_000_000
     assert rehearsal.now() - was >= 7_000_000_000
 
 
