@@ -134,14 +134,20 @@ def settle() -> None:
     if not waiting or held() or _here.settles._is_owned():  # noqa: SLF001
         return
     with _here.settles:
-        # Does not wait for the other thread: the calls may take long.
-        while waiting and _state.settling.acquire(blocking=False):
+        while waiting:
+            # Taken within: an interrupt right behind it would leave it held for good.
             try:
+                # Does not wait for the other thread: the calls may take long.
+                if not _state.settling.acquire(blocking=False):
+                    return
                 while waiting:
                     context, what = waiting.popleft()
                     context.run(what)
             finally:
-                _state.settling.release()
+                try:  # noqa: SIM105  # an interrupt may come behind any other call
+                    _state.settling.release()
+                except RuntimeError:  # another thread has it
+                    pass
 
 
 def start_thread(name: str, run: Callable[..., object], *given: object) -> bool:

@@ -109,15 +109,19 @@ class Subscribers:
         if lock._is_owned():  # noqa: SLF001  # a listener asks: those after it are called later
             return
         while waiting or wait_s:
-            if not lock.acquire(timeout=wait_s):
-                return  # the other thread looks once more after it has let go
+            # Taken within: an interrupt right behind it would leave it held, and listeners deaf.
             try:
+                if not lock.acquire(timeout=wait_s):
+                    return  # the other thread looks once more after it has let go
                 self.decided = False
                 while waiting:
                     listeners, notice = waiting.popleft()
                     self._call(listeners, notice)
             finally:
-                lock.release()
+                try:  # noqa: SIM105  # an interrupt may come behind any other call
+                    lock.release()
+                except RuntimeError:  # another thread has it
+                    pass
             wait_s = 0
 
     def note(self, listeners: list[Listener], notice: object) -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -308,6 +309,43 @@ def test_an_interrupted_abort_is_made_good(every: int) -> None:
         assert flag(guard, session).stops, where
         assert STOPPING, where
     assert number > 100
+
+
+class InterruptedLock:
+    """A lock that an interrupt comes right behind, once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._left = 1
+        lock: Any = self._lock
+        self.release, self._is_owned = lock.release, lock._is_owned
+
+    def acquire(self, *given: float, **named: float) -> bool:
+        taken = self._lock.acquire(*given, **named)  # type: ignore[arg-type]
+        while self._left:
+            self._left -= 1
+            raise KeyboardInterrupt
+        return taken
+
+
+def test_an_interrupt_right_behind_a_lock_leaves_nobody_deaf(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Listeners heard nothing any more, and what was deferred waited, for good."""
+    heard: list[object] = []
+    guard = LoopGuard(on_decision=lambda _session, decision: heard.append(decision))
+    monkeypatch.setattr(guard.subscribers, "_publishing", InterruptedLock())
+    with pytest.raises(KeyboardInterrupt):
+        calls_to_abort(guard)
+    again(guard, "s", 20)
+    assert heard
+    monkeypatch.setattr(locks._state, "settling", InterruptedLock())
+    deferred = threading.Event()
+    locks.later(deferred.set)
+    with pytest.raises(KeyboardInterrupt):
+        locks.settle()
+    locks.settle()
+    assert deferred.is_set()
 
 
 @pytest.mark.usefixtures("no_raise")
