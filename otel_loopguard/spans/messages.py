@@ -158,7 +158,7 @@ _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _SAID: Final = ("gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.user.message")
 _REASONS: Final = (
     "gen_ai.response.finish_reasons", "llm.finish_reason", "ai.response.finishReason",
-    "gen_ai.completion.0.finish_reason",
+    "gen_ai.completion.0.finish_reason", "anthropic.message.stop_reason",
 )  # fmt: skip
 _ASKS: Final = re.compile(r"tool_call|tool-call|tool_use|function_call")
 
