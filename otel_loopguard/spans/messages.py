@@ -2,11 +2,11 @@
 
 A model's answer holds the calls that it asks for, and its next request holds what came of them.
 Read are `gen_ai.output.messages` and `gen_ai.input.messages` (OTel GenAI), the numbered attributes
-`llm.output_messages.N…` (OpenInference) and `gen_ai.completion.N…` (OpenLLMetry, LiteLLM) with their inputs,
-`ai.response.toolCalls` and `ai.prompt.messages` (Vercel), `langfuse.observation.*` (Langfuse),
-`gen_ai.completion` and `gen_ai.prompt` (LangSmith), `events`, `response_data` and `request_data`
-(logfire), and the events of spans. The shapes inside are those of OpenAI (chat and responses),
-Anthropic, Google, Bedrock, LangChain and the AI SDK, whichever key they stand under.
+`llm.output_messages.N…` (OpenInference) and `gen_ai.completion.N…` (OpenLLMetry, LiteLLM) with
+their inputs, `ai.response.toolCalls` and `ai.prompt.messages` (Vercel), `langfuse.observation.*`
+(Langfuse), `gen_ai.completion` and `gen_ai.prompt` (LangSmith), `events`, `response_data` and
+`request_data` (logfire), and the events of spans. The shapes inside are those of OpenAI (chat and
+responses), Anthropic, Google, Bedrock, LangChain and the AI SDK, whichever key they stand under.
 """
 
 from __future__ import annotations
