@@ -420,6 +420,16 @@ def test_tools_that_are_asked_for_unseen_are_warned_of(caplog: pytest.LogCapture
     assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in _warnings(caplog)[0]
 
 
+def test_tools_that_anthropics_own_spans_ask_for_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its SDK says so under a key of its own, and nothing more."""
+    seen, loop = Seen(live=True), Loop()
+    asks = {"gen_ai.operation.name": "chat", "anthropic.message.stop_reason": "tool_use"}
+    seen.end(*(loop.span(asks) for _ in range(5)))
+    assert "5 model calls asked for tools and no tool span was seen" in _warnings(caplog)[0]
+
+
 def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """Five tool spans with neither arguments nor results: one warning, with the remedy."""
     seen, loop = Seen(live=True), Loop()

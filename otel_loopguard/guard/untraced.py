@@ -216,6 +216,7 @@ class Untraced:
             call.agent = call.agent or agent
         if calls:
             requested.ask(calls, step, request)
+            requested.blind = 0
         elif first and asks_for_tools(span):
             requested.blind += 1
             self._blind = max(self._blind, requested.blind)

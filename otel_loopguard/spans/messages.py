@@ -2,11 +2,11 @@
 
 A model's answer holds the calls that it asks for, and its next request holds what came of them.
 Read are `gen_ai.output.messages` and `gen_ai.input.messages` (OTel GenAI), the numbered attributes
-`llm.output_messages.N…` (OpenInference) and `gen_ai.completion.N…` (OpenLLMetry) with their inputs,
-`ai.response.toolCalls` and `ai.prompt.messages` (Vercel), `langfuse.observation.*` (Langfuse),
-`gen_ai.completion` and `gen_ai.prompt` (LangSmith), `events`, `response_data` and `request_data`
-(logfire), and the events of spans. The shapes inside are those of OpenAI (chat and responses),
-Anthropic, Google, Bedrock, LangChain and the AI SDK, whichever key they stand under.
+`llm.output_messages.N…` (OpenInference) and `gen_ai.completion.N…` (OpenLLMetry, LiteLLM) with
+their inputs, `ai.response.toolCalls` and `ai.prompt.messages` (Vercel), `langfuse.observation.*`
+(Langfuse), `gen_ai.completion` and `gen_ai.prompt` (LangSmith), `events`, `response_data` and
+`request_data` (logfire), and the events of spans. The shapes inside are those of OpenAI (chat and
+responses), Anthropic, Google, Bedrock, LangChain and the AI SDK, whichever key they stand under.
 """
 
 from __future__ import annotations
@@ -152,13 +152,15 @@ _REQUESTS: Final = (
     "request_data",
 )  # fmt: skip
 _NUMBERED_ANSWERS: Final = (("llm.output_messages.", ".message."), ("gen_ai.completion.", "."))
+_NUMBERED: Final = ("role", "tool_calls.0.name", "function_call.name")
+"""A field that every numbered answer has one of."""
 _NUMBERED_REQUESTS: Final = (("llm.input_messages.", ".message."), ("gen_ai.prompt.", "."))
 """Prefixes of messages whose fields are attributes of their own, and what follows their numbers."""
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _SAID: Final = ("gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.user.message")
 _REASONS: Final = (
     "gen_ai.response.finish_reasons", "llm.finish_reason", "ai.response.finishReason",
-    "gen_ai.completion.0.finish_reason",
+    "gen_ai.completion.0.finish_reason", "anthropic.message.stop_reason",
 )  # fmt: skip
 _ASKS: Final = re.compile(r"tool_call|tool-call|tool_use|function_call")
 
@@ -215,7 +217,7 @@ def calls_on(span: SpanView) -> list[RequestedCall]:
                 return found
     for prefix, between in _NUMBERED_ANSWERS:
         first = f"{prefix}0{between}"
-        if f"{first}role" in attributes or f"{first}tool_calls.0.name" in attributes:
+        if any(f"{first}{key}" in attributes for key in _NUMBERED):
             return _numbered_calls(attributes, prefix, between)
     if "logfire.msg_template" in attributes:
         events = listing(_json(attributes.get("events")))
@@ -411,9 +413,11 @@ def _result(part: Mapping[str, object]) -> Answered | None:
     )
     if not answering and not _one_of(part.get("type"), _RESULT_TYPES):
         return None
-    if answering and (_holds_results(part.get("content")) or "parts" in part):
+    # LiteLLM has the id of a call beside the parts of its result, which are text.
+    of_parts = "parts" in part and "tool_call_id" in part
+    if answering and (_holds_results(part.get("content")) or ("parts" in part and not of_parts)):
         return None
-    value, failed = _value(_first(part, _RESULTS))
+    value, failed = _value(written(part["parts"]) if of_parts else _first(part, _RESULTS))
     failed = failed or part.get("is_error") is True or part.get("status") == "error"
     # Often no other sign of an error is left in a message.
     failed = failed or (
@@ -472,6 +476,11 @@ def _numbered(attributes: Mapping[str, object], head: str) -> dict[str, object]:
         # Without arguments OpenInference leaves the key out, and so it does where it hides them.
         args = get(f"{one}{inside}arguments")
         calls.append({"type": "tool_call", "name": name, "arguments": args, "id": get(f"{one}id")})
+    if not calls and (name := text(get(f"{head}function_call.name"))) is not None:
+        # LiteLLM numbers the calls of one message.
+        calls.append(
+            {"type": "tool_call", "name": name, "arguments": get(f"{head}function_call.arguments")}
+        )
     message["tool_calls"] = calls
     return message
 
