@@ -419,6 +419,8 @@ _ANSWER: Final = 400
 """Characters of an answer that is a record, not a document."""
 _VARIANT: Final = 85.0
 """Percent of two such answers that are common where only values in them differ."""
+_WORDS: Final = 256
+"""Words of a call's answers that are kept: more than a list of what runs has states."""
 _FEW: Final = 8
 """Arguments that are looked at for an id: calls that ask about something have few."""
 _WORD: Final = re.compile(r"[\w-]{1,64}")
@@ -428,14 +430,14 @@ class Versions:
     """Compares each call with those before it.
 
     Of the newest 4 tools the last arguments and outcome are kept, 2,000 characters each, and of the
-    newest 8 calls that got another answer its shape, in the process only.
+    newest 8 calls that got another answer its shape and 256 words, in the process only.
     """
 
     __slots__ = ("_answers", "_drafts")
 
     def __init__(self) -> None:
         self._drafts: dict[int, tuple[str, str, int]] = {}
-        self._answers: dict[int, str] = {}
+        self._answers: dict[int, tuple[str, frozenset[str]]] = {}
 
     def revises(self, call: Call, outcome: Outcome) -> bool:
         """True if arguments and outcome are almost those of the tool's last call, and one differs.
@@ -456,15 +458,17 @@ class Versions:
         )
 
     def varies(self, call: Call, outcome: Outcome) -> bool:
-        """True if a repeated call got an answer that differs from its last in one or two names."""
+        """True if a repeated call's answer differs from its last in one or two names, new ones."""
         if call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
         # A sign is part of a number.
         shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace").replace("-#", "#")
-        before = self._answers.get(call.exact, shape)
-        keep(self._answers, call.exact, shape, _COMPARED)
-        # Numbers alone are how far something has come.
-        if before == shape or fuzz.ratio(before, shape, score_cutoff=_VARIANT) == 0:
+        words = frozenset(_WORD.findall(shape))
+        before, known = self._answers.get(call.exact, (shape, words))
+        kept = words if len(known) > _WORDS else known | words
+        keep(self._answers, call.exact, (shape, kept), _COMPARED)
+        # Numbers alone are how far something has come, and words that come again are its states.
+        if words <= known or fuzz.ratio(before, shape, score_cutoff=_VARIANT) == 0:
             return False
         return not _names_id_of(call.arguments, outcome.raw)
 
