@@ -624,7 +624,8 @@ class Sweep(BaseDetector):
         self._ranges: dict[int, _Range] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.place is None or evidence.waits or evidence.effect is WRITE:
+        # A page that did not come was not read.
+        if evidence.place is None or evidence.waits or evidence.failing or evidence.effect is WRITE:
             return None
         key, place = evidence.place
         read = self._ranges.get(key)
