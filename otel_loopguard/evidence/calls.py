@@ -270,6 +270,7 @@ _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?|'
     r'"?\d{1,9}(?:[.:-]\d{1,9}){1,8}"?)'
 )
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 _NONCE: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|[0-9a-fA-F]{16}|\d{4}-\d\d-\d\d[T ]\d|\b1[4-9]\d{8}|"
     r"/(?:tmp|var)/|(?:[a-zA-Z]{1,8}\d{1,8}){3}"
@@ -348,6 +349,11 @@ def is_numbered(last: str, sample: str) -> bool:
         and _NONCE.search(value) is None
         for _, was, value in differing
     )
+
+
+def is_of_other_numbers(last: str, sample: str) -> bool:
+    """True if a call is its tool's last one with other digits in it: nothing else is changed."""
+    return last != sample and last.translate(_NO_DIGITS) == sample.translate(_NO_DIGITS)
 
 
 def is_elsewhere(last: str, sample: str) -> bool:

@@ -495,11 +495,14 @@ class ToolCallExtractor:
             and found.fresh
             and not (found.failing or found.nothing or name.has("searches"))
         )
-        # Who guesses paths and addresses looks for one thing, not for many items.
+        # Who guesses paths and addresses looks for one thing, not for many items; who goes through
+        # the numbers in one guesses nothing.
+        last, *_ = self._tools.get(found.tool, ("",))
+        guesses = "/" in call.sample and not calls.is_of_other_numbers(last, call.sample)
         found.absent = (
             item
             and found.fresh
-            and not (found.call_error or writes or "/" in call.sample or file is not None)
+            and not (found.call_error or writes or guesses or file is not None)
             and errors.says_absent(step)
         )
         if not found.fresh:
