@@ -341,29 +341,29 @@ class PriceOfWaiting(BaseDetector):
     """Do looks at what is not ready cost more than a longer wait would?
 
     Counts: tokens of model calls that asked for looks: 200,000, and three times what a look every
-    five minutes would have cost.
+    five minutes would have cost. It is said again once all waits cost four times as much.
     Leaves alone: looks that bring news, or between which other work was done.
     Cannot see: tokens that no span carries.
     """
 
     name = "price_of_waiting"
     signs = ("wait",)
-    __slots__ = ("_told",)
+    __slots__ = ("_spent", "_told")
 
     def reset(self) -> None:
-        self._told = 0
+        self._spent = self._told = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
         wait = evidence.wait
         if wait is None or not wait.seconds:
             return None
-        if wait.tokens < self._told:
-            self._told = 0  # another wait
+        # Over all waits: a run that waits for one build after the other has heard it.
+        self._spent = max(self._spent + evidence.asked, wait.tokens)
         fewer = max(wait.seconds / _LOOK_EVERY_S, 1.0)
         spared = round(wait.tokens / wait.looks * fewer)
-        if wait.tokens < max(_CHEAP, 4 * self._told, 3 * spared):
+        if wait.tokens < max(_CHEAP, 3 * spared) or self._spent < 4 * self._told:
             return None
-        self._told = wait.tokens
+        self._told = self._spent
         return self.found(
             "looks_cost", wait.tokens, max(_CHEAP, 3 * spared), _WAITING, looks=wait.looks,
             cost=f" ({wait.cost:.2f} USD)" if wait.cost else "", every=_LOOK_EVERY_S,

@@ -13,6 +13,7 @@ from otel_loopguard.core.evidence import ErrorClass, ModelAttempt
 from otel_loopguard.detectors.base import (
     ITEM,
     TRANSIENT,
+    WAIT,
     WRITE,
     BaseDetector,
     Count,
@@ -144,6 +145,12 @@ class ErrorRepeat(CountingDetector):
         )  # fmt: skip
 
 
+def _waits(evidence: Evidence) -> bool:
+    """True if nothing came of a look, or it is a pause; another answer is the end of a wait."""
+    moved = evidence.changed or evidence.outcome is None
+    return evidence.waits and not (moved and evidence.effect is not WAIT)
+
+
 _ERROR_RATE: Final = key_of(b"error_rate")
 _ROUNDS: Final = 10
 """Rounds over which the share is taken: fewer are chance, and more come too late to help."""
@@ -178,7 +185,7 @@ class ErrorRate(BaseDetector):
         self._agents: dict[int, _Newest] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.waits or evidence.absent or (evidence.transient and evidence.rested):
+        if _waits(evidence) or evidence.absent or (evidence.transient and evidence.rested):
             return None
         newest = self._agents.get(evidence.agent)
         if newest is None:
@@ -254,7 +261,7 @@ class Outage(BaseDetector):
                 counts.scale(
                     lambda at, one: _AFTER_SUCCESS if tool in one.tools and at != place else 1.0
                 )
-            if self._errors.repeated and not evidence.failing and not evidence.waits:
+            if self._errors.repeated and not evidence.failing and not _waits(evidence):
                 self._ended += self._errors.scale(lambda _, one: 0.0 if tool in one.tools else 1.0)
             # What says that it was done, as all such calls of one program may, is no answer.
             done = evidence.effect is WRITE and not evidence.failing and not evidence.rejects

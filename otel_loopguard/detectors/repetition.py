@@ -36,6 +36,10 @@ _DIGITS: Final = 8
 """Equal calls whose answers are equal but for digits: a counter, a clock or a price is looked at a
 few times, and a progress bar is known by its direction."""
 
+_LONGER: Final = 2
+"""Times as long as a wait that ended well another one may take."""
+_TOOLS: Final = 16
+"""Tools whose longest wait is kept: few have any."""
 _TURNS: Final = 6
 """Turns of a program that runs its agent once per step: people ask the same three or four times."""
 
@@ -45,18 +49,21 @@ class ExactRepeat(CountingDetector):
 
     Counts: equal calls with an equal outcome in one epoch, each by its weight; answers whose digits
     go neither up nor down; one call in six turns with hardly a pause.
-    Leaves alone: another answer; looks after a rest; parallel calls.
+    Leaves alone: another answer; looks after a rest; parallel calls; waits up to twice as long as
+    one that ended well.
     Cannot see: calls whose arguments are not captured.
     """
 
     name = "exact_repeat"
-    __slots__ = ("_digits", "_turn", "_turns")
+    __slots__ = ("_digits", "_turn", "_turns", "_waits")
 
     def reset(self) -> None:
         # Most calls never come again.
         self._counts, self._turns = Counts(rare=True), Counts(fade=1.0, rare=True)
         self._digits = Counts()
         self._turn = 0
+        # By tool, the longest wait in seconds that ended well.
+        self._waits: dict[str, float] = {}
 
     def user_turn(self) -> None:
         self._counts.halve()
@@ -68,10 +75,14 @@ class ExactRepeat(CountingDetector):
         if call is None:
             return None
         weight, identity, masked = 1.0, 1.0, ""
+        waiting = evidence.pending or evidence.transient
         last = self._counts.get(call)
         if last is not None:
-            known, exact, outcome = last.mark
+            known, exact, outcome, waited = last.mark
             if known != evidence.outcome or last.epoch != evidence.epoch:
+                if waited and not (waiting or evidence.failing):
+                    longest = max(self._waits.get(evidence.tool, 0.0), _elapsed(last, evidence))
+                    keep(self._waits, evidence.tool, longest, _TOOLS)
                 self._counts.forget(call)
                 last = None
             else:
@@ -79,12 +90,13 @@ class ExactRepeat(CountingDetector):
                 weight = alike * evidence.hint_weight
                 masked = ".varied" if outcome != evidence.outcome_exact else ""
                 masked = ".masked" if exact != evidence.call_exact else masked
-        mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact
+        mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact, waiting
         counted = self._counts.add(call, last, evidence, weight, *mark)
         if counted is not None:
             own = self._settings.of(evidence.tool)
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
-            if (evidence.pending or evidence.transient) and _elapsed(counted, evidence) > budget:
+            budget = max(budget, _LONGER * self._waits.get(evidence.tool, 0.0))
+            if waiting and _elapsed(counted, evidence) > budget:
                 return self._waited(counted, evidence, budget)
             if reaches(counted.count, evidence.needs(own.repeat_threshold)):
                 return self._repeated(counted, evidence, own.repeat_threshold, identity, masked)

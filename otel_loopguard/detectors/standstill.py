@@ -176,7 +176,7 @@ class BackToState(BaseDetector):
     """Does the run return to states that it was in before: a file, a page, a screen?
 
     Counts: changes of a file back to what it was; pages and screens shown before.
-    Leaves alone: new states in between; looks after a rest.
+    Leaves alone: new states in between; looks after a rest; the same command after a change.
     Cannot see: screens not captured as text.
     """
 
@@ -185,7 +185,7 @@ class BackToState(BaseDetector):
     __slots__ = ("_places",)
 
     def reset(self) -> None:
-        self._places: dict[tuple[int, int | str], tuple[tuple[int, ...], float, int]] = {}
+        self._places: dict[tuple[int, int | str], tuple[tuple[int, ...], float, int, int]] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
         state, file = evidence.state, evidence.file
@@ -194,7 +194,10 @@ class BackToState(BaseDetector):
         if state is None or evidence.failing or (evidence.waits and file is None):
             return None
         place = (evidence.agent, file if file is not None else evidence.tool)
-        states, returns, last = self._places.get(place, ((), 0.0, -1))
+        states, returns, last, epoch = self._places.get(place, ((), 0.0, -1, evidence.epoch))
+        # What a command says after a change is about that, though it may say the same.
+        if evidence.runs_code and file is None and epoch != evidence.epoch:
+            states, returns = (), 0.0
         here = bool(states) and states[-1] == state
         if file is not None and here:
             return None
@@ -206,7 +209,7 @@ class BackToState(BaseDetector):
         if known:
             states = tuple(one for one in states if one != state)
         states = (*states, state)[-_STATES:]
-        keep(self._places, place, (states, returns, evidence.round), 64)
+        keep(self._places, place, (states, returns, evidence.round, evidence.epoch), 64)
         threshold = _STAYS if file is None else _RETURNS
         if not known or not reaches(returns, evidence.needs(threshold)):
             return None
@@ -624,7 +627,8 @@ class Sweep(BaseDetector):
         self._ranges: dict[int, _Range] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if evidence.place is None or evidence.waits or evidence.effect is WRITE:
+        # A page that did not come was not read.
+        if evidence.place is None or evidence.waits or evidence.failing or evidence.effect is WRITE:
             return None
         key, place = evidence.place
         read = self._ranges.get(key)

@@ -270,6 +270,7 @@ _NUMBERED: Final = re.compile(
     r'\A(?:"?(?=[^\s"]{4})(?=[^\s"]*[a-zA-Z])[^\s"]*\d\d[^\s"]*"?|"?[^\s"@]+@[^\s"]+"?|"?\d{3,}"?|'
     r'"?\d{1,9}(?:[.:-]\d{1,9}){1,8}"?)'
 )
+_NO_DIGITS: Final = str.maketrans("", "", "0123456789")
 _NONCE: Final = re.compile(
     r"[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-|[0-9a-fA-F]{16}|\d{4}-\d\d-\d\d[T ]\d|\b1[4-9]\d{8}|"
     r"/(?:tmp|var)/|(?:[a-zA-Z]{1,8}\d{1,8}){3}"
@@ -350,6 +351,11 @@ def is_numbered(last: str, sample: str) -> bool:
     )
 
 
+def is_of_other_numbers(last: str, sample: str) -> bool:
+    """True if a call is its tool's last one with other digits in it: nothing else is changed."""
+    return last != sample and last.translate(_NO_DIGITS) == sample.translate(_NO_DIGITS)
+
+
 def is_elsewhere(last: str, sample: str) -> bool:
     """True if a call differs from its tool's last call in nothing but a place: page, line, time."""
     differing = _differing(last, sample)
@@ -419,6 +425,8 @@ _ANSWER: Final = 400
 """Characters of an answer that is a record, not a document."""
 _VARIANT: Final = 85.0
 """Percent of two such answers that are common where only values in them differ."""
+_WORDS: Final = 256
+"""Words of a call's answers that are kept: more than a list of what runs has states."""
 _FEW: Final = 8
 """Arguments that are looked at for an id: calls that ask about something have few."""
 _WORD: Final = re.compile(r"[\w-]{1,64}")
@@ -428,14 +436,14 @@ class Versions:
     """Compares each call with those before it.
 
     Of the newest 4 tools the last arguments and outcome are kept, 2,000 characters each, and of the
-    newest 8 calls that got another answer its shape, in the process only.
+    newest 8 calls that got another answer its shape and 256 words, in the process only.
     """
 
     __slots__ = ("_answers", "_drafts")
 
     def __init__(self) -> None:
         self._drafts: dict[int, tuple[str, str, int]] = {}
-        self._answers: dict[int, str] = {}
+        self._answers: dict[int, tuple[str, frozenset[str]]] = {}
 
     def revises(self, call: Call, outcome: Outcome) -> bool:
         """True if arguments and outcome are almost those of the tool's last call, and one differs.
@@ -456,15 +464,17 @@ class Versions:
         )
 
     def varies(self, call: Call, outcome: Outcome) -> bool:
-        """True if a repeated call got an answer that differs from its last in one or two names."""
+        """True if a repeated call's answer differs from its last in one or two names, new ones."""
         if call.exact is None or not 0 < outcome.size <= _ANSWER:
             return False
         # A sign is part of a number.
         shape = normalize.masked_numbers(outcome.raw).decode("utf-8", "replace").replace("-#", "#")
-        before = self._answers.get(call.exact, shape)
-        keep(self._answers, call.exact, shape, _COMPARED)
-        # Numbers alone are how far something has come.
-        if before == shape or fuzz.ratio(before, shape, score_cutoff=_VARIANT) == 0:
+        words = frozenset(_WORD.findall(shape))
+        before, known = self._answers.get(call.exact, (shape, words))
+        kept = words if len(known) > _WORDS else known | words
+        keep(self._answers, call.exact, (shape, kept), _COMPARED)
+        # Numbers alone are how far something has come, and words that come again are its states.
+        if words <= known or fuzz.ratio(before, shape, score_cutoff=_VARIANT) == 0:
             return False
         return not _names_id_of(call.arguments, outcome.raw)
 

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from otel_loopguard.evidence.outcomes import Outcome, Reading
+    from otel_loopguard.evidence.weight import Since
     from otel_loopguard.settings import Settings
 
 _TOOL: Final = Kind.TOOL
@@ -378,7 +379,7 @@ class ToolCallExtractor:
         )  # fmt: skip
         # To its own repeats a tool that always answers the same is no different from any other.
         weigh(found, since._replace(worth=since.news) if alike > 1 else since)
-        self._wait(step, found)
+        self._wait(step, found, since)
         if (
             found.effect is _WRITE
             and not vain
@@ -391,11 +392,14 @@ class ToolCallExtractor:
         self._count(found)
         return found
 
-    def _wait(self, step: Step, found: Evidence) -> None:
+    def _wait(self, step: Step, found: Evidence, since: Since) -> None:
         """Counts a look at what is not ready; other work, or what came of a call, ends a wait."""
         progress, found.asked = self._progress, self._asked
         news = found.novelty is not None and found.novelty >= NEWS
-        if found.waits and not news:
+        # Beside other work, or because a call took long, nobody waits, as far as models are seen.
+        rests = since.sure > 0.0 or not since.thought
+        looks = found.effect is _WAIT or found.pending or rests
+        if found.waits and not news and looks and since.news < NEWS:
             found.wait = progress.wait = progress.wait or Waited()
             for wait in (progress.wait, progress.waited):
                 wait.add(found.asked, self._paid, step.start, step.end or 0)
@@ -491,11 +495,14 @@ class ToolCallExtractor:
             and found.fresh
             and not (found.failing or found.nothing or name.has("searches"))
         )
-        # Who guesses paths and addresses looks for one thing, not for many items.
+        # Who guesses paths and addresses looks for one thing, not for many items; who goes through
+        # the numbers in one guesses nothing.
+        last, *_ = self._tools.get(found.tool, ("",))
+        guesses = "/" in call.sample and not calls.is_of_other_numbers(last, call.sample)
         found.absent = (
             item
             and found.fresh
-            and not (found.call_error or writes or "/" in call.sample or file is not None)
+            and not (found.call_error or writes or guesses or file is not None)
             and errors.says_absent(step)
         )
         if not found.fresh:
