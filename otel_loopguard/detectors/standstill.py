@@ -336,7 +336,8 @@ _IDLE: Final = 4
 class IdleCommand(CountingDetector):
     """Does a shell get commands that do nothing: `:`, a comment, a bare `echo`?
 
-    Counts: rounds with such a command, whatever it says.
+    Counts: rounds with such a command, or with an edit that puts a text in place of the same text,
+    whatever it says.
     Leaves alone: notes beside at least as much work.
     Cannot see: programs that do nothing.
     """
@@ -363,8 +364,8 @@ class IdleCommand(CountingDetector):
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
         return self.found(
-            "does_nothing", counted.count, _IDLE, keys, tool=evidence.tool, times=counted.times,
-            max_action=Action.ABORT, weight=weight,
+            "does_nothing" if evidence.file is None else "does_nothing.edit", counted.count, _IDLE,
+            keys, tool=evidence.tool, times=counted.times, max_action=Action.ABORT, weight=weight,
         )  # fmt: skip
 
 
@@ -516,7 +517,9 @@ class SameVerdict(CountingDetector):
         # found are no build that fails.
         fails = line is not None and evidence.failing and (evidence.runs_code or not evidence.fresh)
         rejects = evidence.rejects and not evidence.error and verdict is not None
-        if evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
+        # A code alone says nothing of other calls; of the same one it says that it failed again.
+        same = evidence.failing and not evidence.fresh
+        if not same and evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
             return None
         # A call that fails for its own item is told by all of its answer.
         key = line if fails or (rejects and not evidence.failing) else verdict if rejects else None
