@@ -488,7 +488,7 @@ class SameVerdict(CountingDetector):
 
     Counts: failures of one tool with the same line, numbers included, the same text below it and
     the same errors above it; equal answers that turn down what was tried. Changes in between do not
-    matter; another thing that passes takes three tenths.
+    matter; another thing that passes takes three tenths, as does the same one.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. Verdicts about one thing after another are only hinted at. A test that fails between edits
     is asked for another way at most, and not where something else in it is new.
@@ -572,9 +572,13 @@ class SameVerdict(CountingDetector):
         """True if a call turned nothing down, which lessens the counts: such a tool is no wall."""
         if evidence.failing or evidence.rejects:
             return False
-        if evidence.fresh and not evidence.runs_code and self._counts.repeated:
-            own = evidence.agent, evidence.tool
-            self._counts.scale(lambda key, _: _OTHER if key[:2] == own else 1.0)
+        if self._counts.repeated:
+            own, call = (evidence.agent, evidence.tool), evidence.call
+            # What runs code passes at something else; if the same passes, it does not always fail.
+            other = evidence.fresh and not evidence.runs_code
+            self._counts.scale(
+                lambda key, one: _OTHER if key[:2] == own and (other or call in one.calls) else 1.0
+            )
         return True
 
 
