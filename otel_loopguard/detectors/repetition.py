@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
+from itertools import pairwise
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest as key_of
@@ -308,11 +310,26 @@ def _shows(evidence: Evidence) -> bool:
     return news and evidence.outcome_size >= _SHOWN
 
 
+class _Question(NamedTuple):
+    """A question of a tool, and whether neither it nor its answer has anything new.
+
+    Of one that may be about another thing the epoch is -1: it is like no other.
+    """
+
+    terms: frozenset[str]
+    said: frozenset[object]
+    """All of its words, and each two that stand side by side."""
+    epoch: int
+    round: int
+    vain: bool
+
+
 class SimilarRepeat(BaseDetector):
     """Is one thing asked for again and again, in other words?
 
     Counts: questions of one search tool that share content words with its last six: 40 %, or up to
-    85 % where answers bring news.
+    85 % where answers bring news; questions of any tool without a word that those lack, and with an
+    answer without news.
     Leaves alone: fewer than four content words; commands; paging; what changed in between.
     Cannot see: questions that share no word.
     """
@@ -320,35 +337,42 @@ class SimilarRepeat(BaseDetector):
     name = "similar_repeat"
     signs = ("terms",)
     max_action = Action.STEER
-    __slots__ = ("_asked", "_epoch")
+    __slots__ = ("_asked",)
 
     def reset(self) -> None:
-        self._asked: dict[tuple[int, str], list[tuple[frozenset[str], int]]] = {}
-        self._epoch = 0
+        self._asked: dict[tuple[int, str], list[_Question]] = {}
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        terms, news = evidence.terms, evidence.novelty
-        if news is None or evidence.waits or evidence.error or evidence.item or not evidence.fresh:
+        terms, news, epoch = evidence.terms, evidence.novelty, evidence.epoch
+        if news is None or evidence.waits or evidence.error or evidence.anew:
+            return None
+        if evidence.place is not None or len(evidence.sample) >= _QUESTION:
             return None
         # Of a tool that nobody knows a page is an answer, and a word may be a receipt.
         reads = evidence.effect is READ or evidence.outcome_size >= _PAGE
-        if not reads or evidence.place is not None or len(evidence.sample) >= _QUESTION:
-            return None
-        if evidence.epoch != self._epoch:
-            self._asked.clear()
-            self._epoch = evidence.epoch
+        if not reads or evidence.item or not evidence.fresh:
+            epoch = -1
         place = (evidence.agent, evidence.tool)
         asked = self._asked.get(place, [])
+        words = _ALL_WORDS.findall(evidence.sample.lower())
+        said = frozenset(words).union(pairwise(words))
+        known = frozenset[object]().union(*(one.said for one in asked))
+        vain = _is_in_vain(evidence, said, known, reads=reads)
         share = _IN_VAIN + (_NEW - _IN_VAIN) * news
-        others = {at for words, at in asked if at != evidence.round and _alike(words, terms, share)}
+        others = {
+            one.round
+            for one in asked
+            if (vain and one.vain) or (one.epoch == epoch >= 0 and _alike(one.terms, terms, share))
+        } - {evidence.round}
         alike = 1 + len(others)
-        keep(self._asked, place, [*asked[1 - _ASKED :], (terms, evidence.round)], 16)
+        question = _Question(terms, said, epoch, evidence.round, vain)
+        keep(self._asked, place, [*asked[1 - _ASKED :], question], 16)
         threshold = self._settings.of(evidence.tool).similar_threshold
         if alike < evidence.needs(threshold):
             return None
         keys = key_of(f"{self.name}\0{evidence.tool}".encode("utf-8", "surrogatepass"))
         # What nobody knows to be a search may name one thing after the other.
-        most = Action.STEER if evidence.effect is READ else Action.HINT
+        most = Action.STEER if evidence.effect is READ and epoch >= 0 else Action.HINT
         return self.found("similar_call", alike, threshold, keys, evidence, max_action=most)
 
 
@@ -358,12 +382,35 @@ elsewhere."""
 _IN_VAIN, _NEW = 0.4, 0.85
 """Share of their words that is common to two questions for the same where the answer brought
 nothing new, and where all of it is; with two thirds of it new it is seven tenths."""
+_HARDLY: Final = 0.1
+"""New share of an answer that brings nothing: scores and ranks of what is known."""
 _PAGE: Final = 200
 """Characters from which an answer of a tool of unknown effect is one."""
 _QUESTION: Final = 256
 """Characters of arguments from which they are no question, but a draft or a program."""
 _WORDS: Final = 4
 """Words from which that says something: two of three may be the name of what is looked for."""
+_SENTENCE: Final = 6
+"""Content words of what is said to a tool that only gives receipts: the moves of a game and the
+states of a lamp are told in fewer, and are few."""
+_ALL_WORDS: Final = re.compile(r"\w+")
+
+
+def _is_in_vain(
+    evidence: Evidence, said: frozenset[object], known: frozenset[object], *, reads: bool
+) -> bool:
+    """True if neither a question nor its answer has anything new, beside the last six questions.
+
+    A number or a name that was not said before is another item. The very same question with the
+    very same answer is told of elsewhere.
+    """
+    new = said - known
+    if any(isinstance(one, str) for one in new) or not (evidence.fresh or evidence.changed):
+        return False
+    if reads:
+        return evidence.novelty is not None and evidence.novelty <= _HARDLY
+    # Texts about many things have words in common, and hardly a phrase.
+    return evidence.seen and len(evidence.terms) >= _SENTENCE and 4 * len(new) <= len(said)
 
 
 def _alike(one: frozenset[str], other: frozenset[str], share: float) -> bool:

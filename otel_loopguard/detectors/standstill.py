@@ -339,7 +339,8 @@ _IDLE: Final = 4
 class IdleCommand(CountingDetector):
     """Does a shell get commands that do nothing: `:`, a comment, a bare `echo`?
 
-    Counts: rounds with such a command, whatever it says.
+    Counts: rounds with such a command, or with an edit that puts a text in place of the same text,
+    whatever it says.
     Leaves alone: notes beside at least as much work.
     Cannot see: programs that do nothing.
     """
@@ -366,8 +367,8 @@ class IdleCommand(CountingDetector):
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
         return self.found(
-            "does_nothing", counted.count, _IDLE, keys, tool=evidence.tool, times=counted.times,
-            max_action=Action.ABORT, weight=weight,
+            "does_nothing" if evidence.file is None else "does_nothing.edit", counted.count, _IDLE,
+            keys, tool=evidence.tool, times=counted.times, max_action=Action.ABORT, weight=weight,
         )  # fmt: skip
 
 
@@ -490,7 +491,7 @@ class SameVerdict(CountingDetector):
 
     Counts: failures of one tool with the same line, numbers included, the same text below it and
     the same errors above it; equal answers that turn down what was tried. Changes in between do not
-    matter; another thing that passes takes three tenths.
+    matter; another thing that passes takes three tenths, as does the same one.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. Verdicts about one thing after another are only hinted at. A test that fails between edits
     is asked for another way at most, and not where something else in it is new.
@@ -519,7 +520,9 @@ class SameVerdict(CountingDetector):
         # found are no build that fails.
         fails = line is not None and evidence.failing and (evidence.runs_code or not evidence.fresh)
         rejects = evidence.rejects and not evidence.error and verdict is not None
-        if evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
+        # A code alone says nothing of other calls; of the same one it says that it failed again.
+        same = evidence.failing and not evidence.fresh
+        if not same and evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
             return None
         # A call that fails for its own item is told by all of its answer.
         key = line if fails or (rejects and not evidence.failing) else verdict if rejects else None
@@ -572,9 +575,13 @@ class SameVerdict(CountingDetector):
         """True if a call turned nothing down, which lessens the counts: such a tool is no wall."""
         if evidence.failing or evidence.rejects:
             return False
-        if evidence.fresh and not evidence.runs_code and self._counts.repeated:
-            own = evidence.agent, evidence.tool
-            self._counts.scale(lambda key, _: _OTHER if key[:2] == own else 1.0)
+        if self._counts.repeated:
+            own, call = (evidence.agent, evidence.tool), evidence.call
+            # What runs code passes at something else; if the same passes, it does not always fail.
+            other = evidence.fresh and not evidence.runs_code
+            self._counts.scale(
+                lambda key, one: _OTHER if key[:2] == own and (other or call in one.calls) else 1.0
+            )
         return True
 
 

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Final, NamedTuple, cast
 
 from otel_loopguard.core.evidence import Effect
-from otel_loopguard.evidence.normalize import NAMED
+from otel_loopguard.evidence.normalize import NAMED, without_volatile
 from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
 
 _COMMAND: Final = 4_000
@@ -235,9 +235,11 @@ def replaces_by_itself(arguments: object) -> bool:
     file = file_of(arguments)
     if file is None:
         return False
-    values = cast("dict[str, object]", arguments).values()
+    values = without_volatile(cast("dict[str, object]", arguments)).values()
     texts = [value for value in values if isinstance(value, str) and value != file]
-    return texts.count(max(texts, key=len, default="")) > 1
+    longest = max(texts, key=len, default="")
+    # A word may stay as it is, as in a translation.
+    return len(longest.split(None, 1)) > 1 and texts.count(longest) > 1
 
 
 def written_file(arguments: object) -> str | None:

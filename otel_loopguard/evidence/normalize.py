@@ -331,7 +331,9 @@ _FIELDS: Final = re.compile(
     rb'(?i)"?\b(?:took|elapsed|duration|latency|uptime|timestamp|created_at|updated_at|request_?id|'
     rb"correlation_?id|trace_?id|nonce)(?:_?(?:ms|us|ns|s|secs?|seconds|time))?\"?\s{0,2}[:=]\s{0,2}"
     rb'(?:"[^"\n]{0,64}"|(?=[^\s\d]{0,64}\d)[\w.:+-]+)'
+    rb"|\[ref=\w{1,16}\]"
 )
+"""A mark in brackets is what a snapshot of a page gives its elements, anew with each snapshot."""
 _may_hold_fields: Final = prefilter(outline(_FIELDS.pattern), of_bytes=True)
 _STAMPS: Final = re.compile(
     rb"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?: ?(?:Z|UTC|GMT)|[+-]\d\d:?\d\d)?"

@@ -288,8 +288,12 @@ def _named(item: dict[object, object]) -> list[tuple[str, object]]:
 
 
 _CODES: Final = tuple(
-    f"{of}{code}" for of in ("exit", "return") for code in ("_code", "code", "Code")
+    f"{of}{code}"
+    for of, what in (("exit", "code"), ("exit", "status"), ("return", "code"))
+    for code in (f"_{what}", what, what.title())
 )
+_SHORT: Final = "rc"
+"""The same in two letters, which may be a release candidate beside other texts."""
 _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
@@ -739,8 +743,9 @@ def _tells_failure(
     for part in (fields, *(() if quotes else islice(fields.values(), _MOST))):
         if not isinstance(part, dict):
             continue
-        for name in _CODES:
-            code = cast("dict[str, object]", part).get(name)
+        about = cast("dict[str, object]", part)
+        for name in (*_CODES, _SHORT) if _is_of_process(about) else _CODES:
+            code = about.get(name)
             if isinstance(code, int) and code != 0:
                 texts = (text for text in fields.values() if isinstance(text, str))
                 return code != 1 or not says_no("\n".join(texts))
@@ -748,6 +753,13 @@ def _tells_failure(
     # What an HTTP client gives back with status 200 may still refuse.
     return _says_failed(fields) or (
         isinstance(body, dict) and _says_failed(cast("dict[str, object]", body))
+    )
+
+
+def _is_of_process(fields: Mapping[str, object]) -> bool:
+    """True if a record holds what a process wrote, and numbers."""
+    return len(fields) <= _FRAMES and all(
+        name in _OUTPUTS or isinstance(value, (int, float)) for name, value in fields.items()
     )
 
 

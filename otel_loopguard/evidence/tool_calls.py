@@ -486,6 +486,7 @@ class ToolCallExtractor:
         file = effects.file_of(call.arguments) if item or writes else None
         if file is not None and writes and not name.runs_code:
             found.file = key_of(text_bytes(file))
+            found.idle = not found.error and effects.replaces_by_itself(call.arguments)
             # Another change of the same file is no other item.
             item = found.item = item and found.file != self._edited.get(found.tool)
             keep(self._edited, found.tool, found.file, CALLS)

@@ -347,7 +347,8 @@ class RepeatBaseline:
     """Learns, per tool, how often an equal call got another answer than before, and not a failure.
 
     The more often, the more repeats it takes before they count as a loop: whatever is watched
-    through such a tool moves, and what fails at first works in the end.
+    through such a tool moves, and what fails for a while works in the end. Of what fails in another
+    way that says nothing.
     """
 
     __slots__ = ("_tools",)
@@ -363,11 +364,13 @@ class RepeatBaseline:
             paid = since.changed and not (call.failing or call.nothing or call.rejects)
             counted = repeats * _FADE + 1.0, paying * _FADE + paid
             keep(self._tools, call.tool, counted, CALLS)
-        return self.of(call.tool)
+        return self.of(call)
 
-    def of(self, tool: str) -> float:
-        """Factor for the thresholds of a tool."""
-        repeats, paying = self._tools.get(tool, (0.0, 0.0))
+    def of(self, call: Evidence) -> float:
+        """Factor for the thresholds of a call."""
+        if call.failing and not call.transient:
+            return 1.0
+        repeats, paying = self._tools.get(call.tool, (0.0, 0.0))
         return 1.0 + (_EASE - 1.0) * paying * repeats / (repeats**2 + _HALF**2)
 
 

@@ -744,14 +744,15 @@ class LoopGuard(SessionQueries):
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         # The few steps that it may have to warn of.
-        self._blind: list[Listener] = [("untraced", self._untraced.on_step)]
+        self._blind: list[Listener] = [
+            ("untraced", self._untraced.on_step), ("untraced", warn_of_let_through),
+        ]  # fmt: skip
         marks.append(("mark", self._annotator.on_decision))
         marks.append(("mark", self._annotator.above))
         if self._live:
             marks.append(
                 ("escalation", lambda made: self.escalation().decided(made.session, made.decision))
             )
-            decisions.append(("untraced", warn_of_let_through))
         if on_decision is not None:
             decisions.append(("on_decision", lambda made: on_decision(made.session, made.decision)))
         decisions.append(("on_decision", lambda made: DECISIONS.notify(made.decision, faults)))
@@ -794,7 +795,7 @@ class LoopGuard(SessionQueries):
                 agent_of(step, opened),
             )  # fmt: skip
         self.subscribers.add(seen)
-        if (step.parent_id is None or self._untraced.warns) and self._live:
+        if (step.parent_id is None or seen.detections or self._untraced.warns) and self._live:
             self.subscribers.note(self._blind, seen)
         if session.cycles is not None and session.cycles.lines:
             with swallow(self.faults, "log"):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import warn_blind
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.sessions.requested_calls import RequestedCalls
 from otel_loopguard.spans.dedup import compared
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
     from otel_loopguard.sessions import Session
-    from otel_loopguard.sessions.observation import DecisionRecord, Observation
+    from otel_loopguard.sessions.observation import Observation
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.messages import Request, RequestedCall
     from otel_loopguard.spans.views import SpanView
@@ -52,14 +52,14 @@ def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
             warn_blind("misnamed_tool", name, meant)
 
 
-def warn_of_let_through(made: DecisionRecord) -> None:
-    """Warns if a denied loop went on because it was asked about otherwise."""
-    decision, let_through = made.decision, made.session.flag.let_through
-    ends_a_loop = decision.action is Action.ABORT and not decision.about_limit
-    if let_through is not None and ends_a_loop and decision.tool:
-        denied, asked = let_through
-        if denied == decision.tool:
-            warn_blind("let_through", denied, asked)
+def warn_of_let_through(seen: Observation) -> None:
+    """Warns if a denied loop went on because it was asked about otherwise. No lock is held."""
+    let_through, made = seen.session.flag.let_through, seen.evidence
+    if let_through is None or made is None or made.call is None:
+        return
+    denied, asked = let_through
+    if denied == made.tool and seen.session.state.policy.overruns(made.call):
+        warn_blind("let_through", denied, asked)
 
 
 def _is_traced_call(step: Step) -> bool:

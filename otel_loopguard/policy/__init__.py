@@ -295,6 +295,15 @@ class Policy:
         """True if a call belongs to a loop that is denied or worse."""
         return any(loop.action.stops and call in loop.keys for loop in self.loops)
 
+    def overruns(self, call: int) -> bool:
+        """True if a denied call went on for as long as ends a run, also where none may end."""
+        return any(
+            loop.action.stops
+            and call in loop.keys
+            and reached(self._settings, Action.ABORT, loop.confirmed) is Action.ABORT
+            for loop in self.loops
+        )
+
     @property
     def stops(self) -> bool:
         """True if the session is aborted, or any loop is denied or worse."""

@@ -389,7 +389,7 @@ class Known:
         keep(self._last, seen.tool, seen.call, CALLS)
         if since.fresh or not seen.fresh:
             return False
-        before = self.habits.of(seen.tool)
+        before = self.habits.of(seen)
         seen.ease *= self.habits.ease(seen, since) / before
         seen.fresh, seen.changed = False, since.changed
         seen.item = seen.item and last != seen.call

@@ -73,7 +73,7 @@ def test_it_is_judged_as_wanted(table: Table, drawn: bool, seeds: range) -> None
     assert not any(faults) or table.name in STILL, list(zip(seeds, faults, strict=False))
 
 
-_FRAMES = ('{"exit_code"', '{"content"', '{"type"')
+_FRAMES = ('{"exit_code"', '{"exit_status"', '{"rc"', '{"content"', '{"type"')
 
 
 def with_volatile_values(step: Step, dice: random.Random) -> None:
