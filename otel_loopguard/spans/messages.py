@@ -417,7 +417,7 @@ def _result(part: Mapping[str, object]) -> Answered | None:
     of_parts = "parts" in part and "tool_call_id" in part
     if answering and (_holds_results(part.get("content")) or ("parts" in part and not of_parts)):
         return None
-    value, failed = _value(written(part["parts"]) if of_parts else _first(part, _RESULTS))
+    value, failed = _value(assistant_text(part["parts"]) if of_parts else _first(part, _RESULTS))
     failed = failed or part.get("is_error") is True or part.get("status") == "error"
     # Often no other sign of an error is left in a message.
     failed = failed or (
