@@ -19,6 +19,7 @@ from struct import Struct
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.clock import was_set_back
 from otel_loopguard.core.evidence import Effect, ErrorClass, says
 from otel_loopguard.evidence.normalize import CALLS, key_of_text
 
@@ -259,7 +260,8 @@ class Pace:
         before = None if call.call is None else self._known.get(call.call)
         thought = self._thought
         rest, unsure = self._rest(start, fresh=before is None)
-        self._end = max(self._end, call.time)
+        if call.time >= self._end or was_set_back(self._end, call.time):
+            self._end = call.time
         took = max(call.time - start, 0) / 1e9 if start else 0.0
         since = _FIRST
         if before is not None:

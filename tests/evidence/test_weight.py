@@ -1,5 +1,6 @@
 """What a repeat weighs, what was between two calls, and tools whose repeats pay off."""
 
+import time
 from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import Any
@@ -195,6 +196,17 @@ def test_a_slow_model_that_is_not_seen_is_told_by_five_gaps() -> None:
         other = [call("job", {"id": n}, UNCHANGED, at=90.5 * n) for n in range(others)]
         again = call("job", {"id": others - 1}, UNCHANGED, at=90.5 * (others - 1) + 0.5 + gap)
         assert seen(*other, again)[-1].waits is waits
+
+
+def test_waits_count_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until it had caught up, an hour later, none did, and who polled was stopped."""
+    monkeypatch.setattr(time, "time_ns", lambda: EPOCH + 200 * SECOND)
+    pace = Pace()
+    add(pace, "same", 3600, 3601)
+    assert [add(pace, "same", at, at + 1).pause for at in (60, 121)] == [0, 30]
+    # One of a host whose clock is a minute behind, or that came late, moves nothing.
+    add(pace, "other", 90, 91)
+    assert add(pace, "same", 182, 183).pause == 30
 
 
 @pytest.mark.parametrize("gap", [60, 300])
