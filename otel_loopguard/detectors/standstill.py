@@ -339,8 +339,8 @@ _IDLE: Final = 4
 class IdleCommand(CountingDetector):
     """Does a shell get commands that do nothing: `:`, a comment, a bare `echo`?
 
-    Counts: rounds with such a command, or with an edit that puts a text in place of the same text,
-    whatever it says.
+    Counts: rounds with such a command, whatever it says; to be hinted at, edits that put a text in
+    place of the same text.
     Leaves alone: notes beside at least as much work.
     Cannot see: programs that do nothing.
     """
@@ -366,9 +366,15 @@ class IdleCommand(CountingDetector):
         keys = frozenset((*counted.calls, _IDLE_COMMAND))
         # Half of it work, half of it remarks: who writes notes is not stuck.
         weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
+        if evidence.file is not None:
+            # A list of names may be the same in two languages.
+            return self.found(
+                "does_nothing.edit", counted.count, _IDLE, keys, tool=evidence.tool,
+                times=counted.times,
+            )  # fmt: skip
         return self.found(
-            "does_nothing" if evidence.file is None else "does_nothing.edit", counted.count, _IDLE,
-            keys, tool=evidence.tool, times=counted.times, max_action=Action.ABORT, weight=weight,
+            "does_nothing", counted.count, _IDLE, keys, tool=evidence.tool, times=counted.times,
+            max_action=Action.ABORT, weight=weight,
         )  # fmt: skip
 
 

@@ -125,6 +125,14 @@ def place_of(call: Call) -> tuple[int, float] | None:
     return key_of(canonical(rest), call.seed), float(value)
 
 
+def has_cursor(arguments: object) -> bool:
+    """True if a call pages by a mark that the page before gave, which is no place."""
+    return isinstance(arguments, dict) and any(
+        name in _PAGING and isinstance(value, str) and value != ""
+        for name, value in islice(cast("dict[str, object]", arguments).items(), _FEW)
+    )
+
+
 def _time_of(arguments: dict[str, object], seed: int) -> tuple[int, float] | None:
     named = without_volatile(arguments)
     times = {name: at for name, value in named.items() if (at := _as_time(value)) is not None}

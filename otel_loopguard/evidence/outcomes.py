@@ -599,8 +599,16 @@ _SORTED: Final = 4_000
 """Bytes of an answer whose records are sorted: a page of results."""
 
 
-def content_key(outcome: Outcome) -> int | None:
-    """Key of the lines and records of an outcome, in whatever order; of a long one its own."""
+def content_key(outcome: Outcome, page: object = None) -> int | None:
+    """Key of the lines and records of an outcome, in whatever order; of a long one its own.
+
+    Of a `page` with one list that is what it says: beside it stand its number, cursor and counts.
+    """
+    if isinstance(page, dict):
+        fields = islice(cast("dict[str, object]", page).values(), _MOST)
+        lists = [cast("list[object]", one) for one in fields if isinstance(one, list)]
+        if len(lists) == 1 and lists[0]:
+            return key_of(canonical(lists[0]))
     raw = outcome.masked
     if len(raw) > _SORTED or (b"\n" not in raw and raw[:1] not in (b"[", b"{")):
         return outcome.key

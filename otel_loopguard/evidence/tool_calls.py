@@ -352,7 +352,9 @@ class ToolCallExtractor:
             if known is None:
                 known = self._novelty[reader] = Novelty()
             found.novelty, echo, found.seen = known.add(outcome.masked, call.raw, outcome.key)
-            found.content = outcomes.content_key(outcome)
+            found.content = outcomes.content_key(
+                outcome, page=calls.has_cursor(call.arguments) and reading.said
+            )
             # A record that names what was asked for is an answer, and so is a list of them.
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
         # A call that sleeps first, or waits as long as it was told, begins after that.
