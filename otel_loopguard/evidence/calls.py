@@ -127,10 +127,10 @@ def place_of(call: Call) -> tuple[int, float] | None:
 
 def has_cursor(arguments: object) -> bool:
     """True if a call pages by a mark that the page before gave, which is no place."""
-    return isinstance(arguments, dict) and any(
-        name in _PAGING and isinstance(value, str) and value != ""
-        for name, value in islice(cast("dict[str, object]", arguments).items(), _FEW)
-    )
+    if not isinstance(arguments, dict):
+        return False
+    named = cast("dict[str, object]", arguments)
+    return any(isinstance(named[name], str) and named[name] for name in named.keys() & _PAGING)
 
 
 def _time_of(arguments: dict[str, object], seed: int) -> tuple[int, float] | None:
