@@ -433,7 +433,7 @@ _ANSWER: Final = 400
 """Characters of an answer that is a record, not a document."""
 _VARIANT: Final = 85.0
 """Percent of two such answers that are common where only values in them differ."""
-_WORDS: Final = 256
+_WORDS: Final = 64
 """Words of a call's answers that are kept: more than a list of what runs has states."""
 _FEW: Final = 8
 """Arguments that are looked at for an id: calls that ask about something have few."""
@@ -444,7 +444,7 @@ class Versions:
     """Compares each call with those before it.
 
     Of the newest 4 tools the last arguments and outcome are kept, 2,000 characters each, and of the
-    newest 8 calls that got another answer its shape and 256 words, in the process only.
+    newest 8 calls that got another answer its shape and some 64 words, in the process only.
     """
 
     __slots__ = ("_answers", "_drafts")
