@@ -341,7 +341,7 @@ class PriceOfWaiting(BaseDetector):
     """Do looks at what is not ready cost more than a longer wait would?
 
     Counts: tokens of model calls that asked for looks: 200,000, and three times what a look every
-    five minutes would have cost. It is said again once all waits cost four times as much.
+    five minutes would have cost; again at four times the price.
     Leaves alone: looks that bring news, or between which other work was done.
     Cannot see: tokens that no span carries.
     """

@@ -51,8 +51,8 @@ class ExactRepeat(CountingDetector):
 
     Counts: equal calls with an equal outcome in one epoch, each by its weight; answers whose digits
     go neither up nor down; one call in six turns with hardly a pause.
-    Leaves alone: another answer; looks after a rest; parallel calls; waits up to twice as long as
-    one that ended well.
+    Leaves alone: another answer; looks after a rest; parallel calls; waits of up to twice the
+    longest that ended well.
     Cannot see: calls whose arguments are not captured.
     """
 
@@ -328,8 +328,8 @@ class SimilarRepeat(BaseDetector):
     """Is one thing asked for again and again, in other words?
 
     Counts: questions of one search tool that share content words with its last six: 40 %, or up to
-    85 % where answers bring news; questions of any tool without a word that those lack, and with an
-    answer without news.
+    85 % where answers bring news; questions of any tool in which neither a word nor the answer is
+    new.
     Leaves alone: fewer than four content words; commands; paging; what changed in between.
     Cannot see: questions that share no word.
     """

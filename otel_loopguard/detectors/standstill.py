@@ -339,8 +339,8 @@ _IDLE: Final = 4
 class IdleCommand(CountingDetector):
     """Does a shell get commands that do nothing: `:`, a comment, a bare `echo`?
 
-    Counts: rounds with such a command, whatever it says; to be hinted at, edits that put a text in
-    place of the same text.
+    Counts: rounds with such a command, whatever it says; for a hint, edits that replace a text by
+    itself.
     Leaves alone: notes beside at least as much work.
     Cannot see: programs that do nothing.
     """
@@ -497,7 +497,7 @@ class SameVerdict(CountingDetector):
 
     Counts: failures of one tool with the same line, numbers included, the same text below it and
     the same errors above it; equal answers that turn down what was tried. Changes in between do not
-    matter; another thing that passes takes three tenths, as does the same one.
+    matter; a pass takes three tenths.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. Verdicts about one thing after another are only hinted at. A test that fails between edits
     is asked for another way at most, and not where something else in it is new.
