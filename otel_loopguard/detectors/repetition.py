@@ -28,6 +28,8 @@ from otel_loopguard.detectors.base import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from otel_loopguard.core import Detection
     from otel_loopguard.core.evidence import Evidence
 
@@ -317,8 +319,7 @@ class _Question(NamedTuple):
     """
 
     terms: frozenset[str]
-    said: frozenset[object]
-    """All of its words, and each two that stand side by side."""
+    sample: str
     epoch: int
     round: int
     vain: bool
@@ -354,10 +355,7 @@ class SimilarRepeat(BaseDetector):
             epoch = -1
         place = (evidence.agent, evidence.tool)
         asked = self._asked.get(place, [])
-        words = _ALL_WORDS.findall(evidence.sample.lower())
-        said = frozenset(words).union(pairwise(words))
-        known = frozenset[object]().union(*(one.said for one in asked))
-        vain = _is_in_vain(evidence, said, known, reads=reads)
+        vain = _is_in_vain(evidence, asked, reads=reads)
         share = _IN_VAIN + (_NEW - _IN_VAIN) * news
         others = {
             one.round
@@ -365,7 +363,7 @@ class SimilarRepeat(BaseDetector):
             if (vain and one.vain) or (one.epoch == epoch >= 0 and _alike(one.terms, terms, share))
         } - {evidence.round}
         alike = 1 + len(others)
-        question = _Question(terms, said, epoch, evidence.round, vain)
+        question = _Question(terms, evidence.sample, epoch, evidence.round, vain)
         keep(self._asked, place, [*asked[1 - _ASKED :], question], 16)
         threshold = self._settings.of(evidence.tool).similar_threshold
         if alike < evidence.needs(threshold):
@@ -396,21 +394,29 @@ states of a lamp are told in fewer, and are few."""
 _ALL_WORDS: Final = re.compile(r"\w+")
 
 
-def _is_in_vain(
-    evidence: Evidence, said: frozenset[object], known: frozenset[object], *, reads: bool
-) -> bool:
+def _is_in_vain(evidence: Evidence, asked: Iterable[_Question], *, reads: bool) -> bool:
     """True if neither a question nor its answer has anything new, beside the last six questions.
 
     A number or a name that was not said before is another item. The very same question with the
     very same answer is told of elsewhere.
     """
-    new = said - known
-    if any(isinstance(one, str) for one in new) or not (evidence.fresh or evidence.changed):
+    if not (evidence.fresh or evidence.changed):
         return False
-    if reads:
-        return evidence.novelty is not None and evidence.novelty <= _HARDLY
+    hardly = evidence.novelty is not None and evidence.novelty <= _HARDLY
+    if not (hardly if reads else evidence.seen and len(evidence.terms) >= _SENTENCE):
+        return False
+    said = _said(evidence.sample)
+    new = said.difference(*(_said(one.sample) for one in asked))
+    if any(isinstance(one, str) for one in new):
+        return False
     # Texts about many things have words in common, and hardly a phrase.
-    return evidence.seen and len(evidence.terms) >= _SENTENCE and 4 * len(new) <= len(said)
+    return reads or 3 * len(new) <= len(said)
+
+
+def _said(sample: str) -> set[object]:
+    """The words of a question, and each two that stand side by side."""
+    words = _ALL_WORDS.findall(sample.lower())
+    return {*words, *pairwise(words)}
 
 
 def _alike(one: frozenset[str], other: frozenset[str], share: float) -> bool:
