@@ -340,8 +340,8 @@ _CHEAP: Final = 200_000
 class PriceOfWaiting(BaseDetector):
     """Do looks at what is not ready cost more than a longer wait would?
 
-    Counts: tokens of model calls that asked for looks: 200,000, and three times what a look every
-    five minutes would have cost; again at four times the price.
+    Counts: tokens of model calls that asked for looks: 200,000, and three times what two looks, or
+    one every five minutes, would have cost; again at four times the price.
     Leaves alone: looks that bring news, or between which other work was done.
     Cannot see: tokens that no span carries.
     """
@@ -359,7 +359,8 @@ class PriceOfWaiting(BaseDetector):
             return None
         # Over all waits: a run that waits for one build after the other has heard it.
         self._spent = max(self._spent + evidence.asked, wait.tokens)
-        fewer = max(wait.seconds / _LOOK_EVERY_S, 1.0)
+        # Whoever waits looks twice at least: once too soon, and once when it is ready.
+        fewer = max(wait.seconds / _LOOK_EVERY_S, 2.0)
         spared = round(wait.tokens / wait.looks * fewer)
         if wait.tokens < max(_CHEAP, 3 * spared) or self._spent < 4 * self._told:
             return None
