@@ -8,7 +8,7 @@ import (
 	"loopguard"
 )
 
-// Called makes a call of a tool, unless it is refused, and writes the span that the guard reads.
+// Called makes a call, unless it is refused, and writes its span.
 func Called(
 	ctx context.Context, tracer trace.Tracer, guard *loopguard.Guard, tool, arguments string,
 	call func() (string, error),
