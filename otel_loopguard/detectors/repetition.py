@@ -41,7 +41,8 @@ _DIGITS: Final = 8
 few times, and a progress bar is known by its direction."""
 
 _LONGER: Final = 2
-"""Times as long as a wait that ended well another one may take."""
+"""Times as long as the longest wait that ended well another one may take: what a tool waits for
+seldom takes twice as long as ever."""
 _TOOLS: Final = 16
 """Tools whose longest wait is kept: few have any."""
 _TURNS: Final = 6

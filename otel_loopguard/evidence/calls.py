@@ -359,9 +359,15 @@ def is_numbered(last: str, sample: str) -> bool:
     )
 
 
-def is_of_other_numbers(last: str, sample: str) -> bool:
-    """True if a call is its tool's last one with other digits in it: nothing else is changed."""
-    return last != sample and last.translate(_NO_DIGITS) == sample.translate(_NO_DIGITS)
+def guesses(last: str, sample: str) -> bool:
+    """True if a call names a path or an address, and not that of its tool's last by other digits.
+
+    Who guesses those looks for one thing, not for many items; who goes through numbers does not
+    guess.
+    """
+    if "/" not in sample:
+        return False
+    return last == sample or last.translate(_NO_DIGITS) != sample.translate(_NO_DIGITS)
 
 
 def is_elsewhere(last: str, sample: str) -> bool:

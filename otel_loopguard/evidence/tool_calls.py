@@ -353,7 +353,7 @@ class ToolCallExtractor:
                 known = self._novelty[reader] = Novelty()
             found.novelty, echo, found.seen = known.add(outcome.masked, call.raw, outcome.key)
             found.content = outcomes.content_key(
-                outcome, page=calls.has_cursor(call.arguments) and reading.said
+                outcome, page=reading.said if calls.has_cursor(call.arguments) else None
             )
             # A record that names what was asked for is an answer, and so is a list of them.
             found.echo = echo and (name.runs_code or not _is_record(reading.said))
@@ -498,14 +498,11 @@ class ToolCallExtractor:
             and found.fresh
             and not (found.failing or found.nothing or name.has("searches"))
         )
-        # Who guesses paths and addresses looks for one thing, not for many items; who goes through
-        # the numbers in one guesses nothing.
-        last, *_ = self._tools.get(found.tool, ("",))
-        guesses = "/" in call.sample and not calls.is_of_other_numbers(last, call.sample)
         found.absent = (
             item
             and found.fresh
-            and not (found.call_error or writes or guesses or file is not None)
+            and not (found.call_error or writes or file is not None)
+            and not calls.guesses(self._tools.get(found.tool, ("",))[0], call.sample)
             and errors.says_absent(step)
         )
         if not found.fresh:
