@@ -292,7 +292,7 @@ _CODES: Final = tuple(
     for of, what in (("exit", "code"), ("exit", "status"), ("return", "code"))
     for code in (f"_{what}", what, what.title())
 )
-_SHORT: Final = "rc"
+_SHORT_CODE: Final = "rc"
 """The same in two letters, which may be a release candidate beside other texts."""
 _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
@@ -752,7 +752,7 @@ def _tells_failure(
         if not isinstance(part, dict):
             continue
         about = cast("dict[str, object]", part)
-        for name in (*_CODES, _SHORT) if _is_of_process(about) else _CODES:
+        for name in (*_CODES, _SHORT_CODE) if _is_of_process(about) else _CODES:
             code = about.get(name)
             if isinstance(code, int) and code != 0:
                 texts = (text for text in fields.values() if isinstance(text, str))

@@ -47,9 +47,11 @@ MOST_MESSAGES: Final = 1_000_000
 """Messages within a request, down to attributes and their values: 20,000 spans have no more. Each
 takes up to 200 bytes of memory. Empty ones have two bytes, which gzip packs to almost none: eight
 requests of 16 kB took 10 GB."""
-_CROWDED: Final = f"the body has more than {MOST_MESSAGES:,} messages"
+_TOO_MANY: Final = f"the body has more than {MOST_MESSAGES:,} messages"
 _VARINT, _LENGTH, _MORE = 0, 2, 0x80
+"""Two wire types of protobuf, and the bit of a byte of a number that another byte follows."""
 _FIXED: Final = {1: 8, 5: 4}
+"""Bytes of the wire types that have a fixed size."""
 
 _M = TypeVar("_M", bound=Message)
 _Value = Union[str, bool, int, float, "Sequence[str]"]
@@ -141,8 +143,8 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         BadRequest: The body is not what it says.
     """
     if media == PROTOBUF:
-        if _is_crowded(cast("Descriptor", kind.DESCRIPTOR), body):
-            raise TooLarge(_CROWDED)
+        if _has_too_many(cast("Descriptor", kind.DESCRIPTOR), body):
+            raise TooLarge(_TOO_MANY)
         try:
             return kind.FromString(body)
         except DecodeError as error:
@@ -160,7 +162,7 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         if not isinstance(document, dict):
             raise ParseError  # noqa: TRY301  # it ends as those of ParseDict
         if _decode_ids(cast("object", document)) > MOST_MESSAGES:
-            raise TooLarge(_CROWDED)
+            raise TooLarge(_TOO_MANY)
         return ParseDict(cast("dict[str, Any]", document), kind(), ignore_unknown_fields=True)
     except (ParseError, RecursionError, ValueError) as error:
         msg = f"the body is not valid OTLP JSON: {type(error).__name__}"
@@ -192,7 +194,7 @@ def _decode_ids(value: object) -> int:
     return maps
 
 
-def _is_crowded(kind: Descriptor, body: bytes) -> bool:
+def _has_too_many(kind: Descriptor, body: bytes) -> bool:
     """True if a body has more than `MOST_MESSAGES`. Of one that is damaged the parser says so."""
     if len(body) <= 2 * MOST_MESSAGES:  # each has a tag and a length
         return False
