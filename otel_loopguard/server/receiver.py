@@ -97,7 +97,7 @@ class Receiver:
         Yields a function to call with the number of bytes received; it raises `Busy` if too much is
         held. A request that is alone may have any size.
         """
-        own, engine = 0, self._engines[tenant]
+        own = 0
 
         def hold(size: int) -> None:
             nonlocal own
@@ -107,14 +107,13 @@ class Receiver:
             own += size
             self.held += size
 
-        engine.requests += 1
         try:
-            yield hold
+            with self._engines[tenant].taking():
+                yield hold
         except otlp.Refused as error:
             self.refusals.note(error.cause, error.logged)
             raise
         finally:
-            engine.requests -= 1
             self.held -= own
 
     async def take(self, signal: Signal, request: Message, tenant: str, size: int) -> Message:

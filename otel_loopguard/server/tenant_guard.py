@@ -202,6 +202,8 @@ _DECIDED: Final = 10_000
 _LOOK_UP_S: Final = 0.2
 # Requests that are sent at once, as by the queue of a Collector, arrive within a fraction of it.
 _LATENESS_S: Final = 0.2
+# Who was answered at once with others packs its next spans no longer, as they do.
+_PACKED_S: Final = 1.0
 _TIMED: Final = 16
 """Steps of a batch whose delay is recorded: one costs 8 µs, a twentieth of judging a step."""
 MOST_WAITING: Final = 20_000
@@ -285,6 +287,7 @@ class TenantGuard:
         self._batch: list[RecordedSpan] = []  # what arrived within the lateness
         self._judging: asyncio.Task[dict[SpanId, Annotation]] | None = None
         self.waiting = self.requests = 0
+        self._together = -math.inf  # when two requests were last under way
         self.log = EventLog(tenant)
         self._leases = leases
         self._metrics = metrics or ServerMetrics()
@@ -292,6 +295,17 @@ class TenantGuard:
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
         guard.subscribe("server", on_decision=self._decide, on_event=self._report)
+
+    @contextmanager
+    def taking(self) -> Generator[None]:
+        """Counts a request, from its first byte to its answer."""
+        self.requests += 1
+        try:
+            yield
+        finally:
+            if self.requests > 1:
+                self._together = time.monotonic()
+            self.requests -= 1
 
     async def judge(self, spans: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
         """Judges spans, and log records as spans; none where the guard is not `enabled`.
@@ -397,7 +411,8 @@ class TenantGuard:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *given)
 
     async def _run(self) -> dict[SpanId, Annotation]:
-        wait_s = _LATENESS_S if self.requests > 1 else 0
+        alone = self.requests <= 1 and time.monotonic() - self._together > _PACKED_S
+        wait_s = 0 if alone else _LATENESS_S
         await asyncio.sleep(wait_s if self._lateness_s is None else self._lateness_s)
         batch, self._batch, self._judging = self._batch, [], None
         return await self._call(self._judge, batch)

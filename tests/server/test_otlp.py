@@ -15,8 +15,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 from otel_loopguard import Settings
 from otel_loopguard.server import Tenants, tenant_guard
 from tests.server.serving import (
+    BEGIN,
     CLIENT,
     PROTOBUF,
+    SECOND,
     Hop,
     asking,
     attributes,
@@ -105,18 +107,26 @@ def test_a_request_that_comes_alone_waits_for_no_other(monkeypatch: pytest.Monke
 
 
 def test_requests_that_come_at_once_are_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tenant_guard, "_LATENESS_S", 1)
+    """Also the next ones of their senders, of which the first finds itself alone."""
+    monkeypatch.setattr(tenant_guard, "_LATENESS_S", 2)
+    monkeypatch.setattr(tenant_guard, "_PACKED_S", 60)
+    seen: list[int | None] = []
     with serving() as server, ThreadPoolExecutor() as senders:
-        engine, seen = server.engines["default"], []
+        engine = server.engines["default"]
         engine.guard.subscribe("test", on_step=lambda one: seen.append(one.step.start))
+
+        def send_both(number: int) -> None:
+            later = senders.submit(send, server, number + 1)
+            wait_for(lambda: engine.waiting)
+            assert send(server, number).is_success
+            assert later.result().is_success
+
         with connected(server, f"{BEGUN}\n"):
             wait_for(lambda: engine.requests)
-            later = senders.submit(send, server, 1)
-            wait_for(lambda: engine.waiting)
-            assert send(server, 0).is_success
-            assert later.result().is_success
-    assert seen == sorted(seen)
-    assert len(seen) == 2
+            send_both(0)
+        wait_for(lambda: not engine.requests)
+        send_both(2)
+    assert seen == [BEGIN + number * SECOND for number in range(4)]
 
 
 def test_hosts_may_disagree_about_the_time_by_a_day() -> None:
