@@ -229,11 +229,14 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         typer.Option(metavar="FILE", help="TOML table `tokens`: bearer tokens by tenant."),
     ] = None,
     lateness: Annotated[
-        float,
+        float | None,
         typer.Option(
-            metavar="SECONDS", help="How long to wait for late spans, to put them in order.", min=0
+            metavar="SECONDS",
+            help="How long to wait for late spans, to put them in order (default: 0.2 if requests "
+            "come at once).",
+            min=0,
         ),
-    ] = 0.2,
+    ] = None,
     drain: Annotated[
         float,
         typer.Option(

@@ -69,6 +69,8 @@ if TYPE_CHECKING:
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
+_SET_BACK: Final = 10**9
+"""Nanoseconds by which a clock was set back at least: of two threads that tick one may be late."""
 _TOOL_SPANS: Final = 1024
 """Names of spans of tools: a process has fewer tools, and a name may be made up for each call."""
 
@@ -527,6 +529,8 @@ class LoopGuard(SessionQueries):
             now: Nanoseconds since the epoch.
         """
         self.backlog.settle()
+        if self._live and now < self._now - _SET_BACK:
+            self._set_back(now, self._now - now)
         self._now = now
         if now < self.due:
             return  # as for nearly every event of a replay
@@ -548,6 +552,15 @@ class LoopGuard(SessionQueries):
             del aged
         self.subscribers.publish()
         settle()
+
+    def _set_back(self, now: int, by: int) -> None:
+        """The clock was set back: what waits must not wait until it has caught up."""
+        if self.active.deferred:
+            self._follow_all()
+        with self._lock:
+            held = self._dedup.overdue(NEVER)
+            self._watchdog.set_back(now, by)
+        self._count(held)
 
     @property
     def due(self) -> int:

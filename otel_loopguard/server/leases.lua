@@ -5,7 +5,8 @@
 -- Keys: those of a session. Arguments: owner, number that it holds or 0, milliseconds a lease is
 -- kept, spans. Returns the number, whether it is new, the note of each span (false: it was not
 -- judged), and with a new number the unsent decisions and the open calls.
--- A lease that the store lost keeps its number: its holder goes on.
+-- A lease that the store lost keeps its number: its holder goes on. Nothing is written before all is
+-- read, which ends the script at a key of another type.
 local held, number = tonumber(ARGV[2]), tonumber(redis.call('HGET', KEYS[1], 'number') or '0')
 local taken = 0
 if number == 0 and held > 0 then
@@ -13,17 +14,19 @@ if number == 0 and held > 0 then
 elseif held == 0 or held ~= number or redis.call('HGET', KEYS[1], 'owner') ~= ARGV[1] then
   number, taken = number + 1, 1
 end
-redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'number', number)
-redis.call('PEXPIRE', KEYS[1], ARGV[3])
-local known = {}
+local known, unsent, calls = {}, {}, ''
 for i = 4, #ARGV do
   known[i - 3] = false
   if redis.call('ZSCORE', KEYS[2], ARGV[i]) then
     known[i - 3] = redis.call('HGET', KEYS[3], ARGV[i]) or ''
   end
 end
-if taken == 0 then return {number, taken, known, {}, ''} end
-return {number, taken, known, redis.call('HGETALL', KEYS[5]), redis.call('HGET', KEYS[1], 'calls')}
+if taken == 1 then
+  unsent, calls = redis.call('HGETALL', KEYS[5]), redis.call('HGET', KEYS[1], 'calls')
+end
+redis.call('HSET', KEYS[1], 'owner', ARGV[1], 'number', number)
+redis.call('PEXPIRE', KEYS[1], ARGV[3])
+return {number, taken, known, unsent, calls}
 
 --- commit
 -- Keys: those of a session, then those of its journal. Arguments: owner, its number, milliseconds
@@ -100,5 +103,8 @@ return found
 --- bind
 -- Keys: the session of a trace. Arguments: its key if it is known, milliseconds it is kept. Returns
 -- the key.
-if ARGV[1] ~= '' then redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2]) end
-return redis.call('GET', KEYS[1])
+-- GET comes first: SET would replace a key of any type.
+local known = redis.call('GET', KEYS[1])
+if ARGV[1] == '' then return known end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return ARGV[1]

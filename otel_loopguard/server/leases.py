@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.errors import LogOnce
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.tables import read_parts
 from otel_loopguard.engine import Annotation, Written, append_script
@@ -85,6 +86,9 @@ class SessionLeases:
     decisions and open calls of one session are stored in one step. All but `submit` blocks: called
     on the thread that judges.
 
+    A session of which the store refuses something, as one of its keys is somebody else's, goes on
+    without it: what is noted of it is dropped, and this worker alone has it.
+
     Of a session whose call hangs nothing more comes, so nobody would take it over from a worker
     that died: others look for such sessions.
 
@@ -113,6 +117,7 @@ class SessionLeases:
         self._watched_s = watched_s
         self._watched_at = -watched_s
         self._watching = store.keys.value("server", "open_calls")
+        self._log_once = LogOnce("store")
         self.answered: Callable[[str, float, str], object] | None = None
 
     def submit(self, session: str, entries: Sequence[Written]) -> None:
@@ -221,14 +226,18 @@ class SessionLeases:
             waiting = {key: one for key, one in self._waiting().items() if key not in lost}
         # First this: watching a session in vain is harmless.
         self._watch((key for key, one in waiting.items() if one.calls), self._watched_s)
-        calls = {session: self._commit(session, one) for session, one in waiting.items()}
+        calls = {
+            session: self._commit(session, one) for session, one in waiting.items() if one.number
+        }
+        answers = self._run("commit", _COMMIT, calls)
         tell: dict[str, tuple[str, bytes]] = {}
         over: list[str] = []
-        for session, unsent in self._run("commit", _COMMIT, calls).items():
+        for session, one in waiting.items():
+            # What was refused is stored nowhere, and nobody else sends its decisions.
+            unsent = answers.get(session, [1] * len(one.decisions))
             if unsent == -1:
                 lost.append(session)
                 continue
-            one = waiting[session]
             for (name, record), open_ in zip(one.decisions.items(), unsent, strict=True):
                 if open_:
                     tell[name] = session, record
@@ -246,7 +255,8 @@ class SessionLeases:
     def lost(self, sessions: Iterable[str]) -> list[str]:
         """Returns those of some sessions that another worker has by now; raises `StoreError`."""
         with self._lock:
-            held = {session: self._of(session).number for session in sessions}
+            numbers = {session: self._of(session).number for session in sessions}
+        held = {session: number for session, number in numbers.items() if number}
         calls = {session: (self._store.keys.session(session, "lease"), ()) for session in held}
         script = "return redis.call('HMGET', KEYS[1], 'owner', 'number')"
         mine = self._owner.encode()
@@ -272,7 +282,7 @@ class SessionLeases:
             return []  # who was away itself, as at the start, lets the others come back first
         values = [int(self._watched_s * 1000), _AT_ONCE]
         found = self._run("watch", _SCRIPTS["abandoned"], {0: ([self._watching], values)})
-        return [session.decode("utf-8", "surrogatepass") for session in found[0]]
+        return [session.decode("utf-8", "surrogatepass") for session in found.get(0, ())]
 
     def unwatch(self, sessions: Iterable[str]) -> None:
         """No call of these sessions is open."""
@@ -313,23 +323,34 @@ class SessionLeases:
         self._store.close()
 
     def _run(self, operation: str, script: str, calls: Mapping[_Of, _Call]) -> dict[_Of, Any]:
-        """The answers to the calls of a script, each by what it is of."""
+        """The answers to the calls of a script, each by what it is of; of a refused one none."""
         if not calls:
             return {}
-        with self._timed(operation):
+        with self._timed(operation) as refused:
             answers = self._store.connection.run_all(script, [*calls.values()])
-        return dict(zip(calls, answers, strict=True))
+            found: dict[_Of, Any] = {}
+            for one, answer in zip(calls, answers, strict=True):
+                if isinstance(answer, StoreError):
+                    refused.append(answer)
+                    # A script does not say which of its keys it is.
+                    what = "it, or another key of its session, is left as it is and goes unused"
+                    self._log_once.log(calls[one][0][0], f"{answer}; {what}")
+                else:
+                    found[one] = answer
+        return found
 
     @contextmanager
-    def _timed(self, operation: str) -> Generator[None]:
-        began, trouble = time.monotonic(), ""
+    def _timed(self, operation: str) -> Generator[list[StoreError]]:
+        """Counts a call of the store; yields a list for what it refused."""
+        began, trouble, refused = time.monotonic(), "", list[StoreError]()
         try:
-            yield
+            yield refused
         except StoreError as error:
             trouble = error.reason
             raise
         finally:
             if self.answered is not None:
+                trouble = trouble or ("refused" if refused else "")
                 self.answered(operation, time.monotonic() - began, trouble)
 
     def _begin(self, sessions: Sequence[str]) -> list[str]:

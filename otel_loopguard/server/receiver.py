@@ -91,8 +91,8 @@ class Receiver:
         self.refusals = refusals
 
     @contextmanager
-    def holding(self) -> Generator[Callable[[int], None]]:
-        """Counts what one request takes, from its first byte to its answer.
+    def holding(self, tenant: str) -> Generator[Callable[[int], None]]:
+        """Counts a request of a tenant and what it takes, from its first byte to its answer.
 
         Yields a function to call with the number of bytes received; it raises `Busy` if too much is
         held. A request that is alone may have any size.
@@ -108,7 +108,8 @@ class Receiver:
             self.held += size
 
         try:
-            yield hold
+            with self._engines[tenant].taking():
+                yield hold
         except otlp.Refused as error:
             self.refusals.note(error.cause, error.logged)
             raise
@@ -221,14 +222,15 @@ def endpoint(
     async def take(request: Request) -> Response:
         headers = request.headers
         try:
-            with receiver.holding() as hold:
+            tenant = request.state.tenant
+            with receiver.holding(tenant) as hold:
                 body = await body_of(request, most_bytes, hold)
                 encoding = headers.get("content-encoding", "").lower()
                 data = await aside(len(body), otlp.decompressed, body, encoding, most_bytes)
                 hold(len(data) - len(body))
                 media = otlp.media_of(headers.get("content-type", ""))
                 message = await aside(len(data), otlp.decode, signal.request, data, media)
-                response = await receiver.take(signal, message, request.state.tenant, len(data))
+                response = await receiver.take(signal, message, tenant, len(data))
         except ClientDisconnect:
             return Response(status_code=400)
         except otlp.Refused as error:
@@ -371,7 +373,7 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
             receiver.refusals.note("token", f"no valid token came with a call of {context.peer()}")
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
         try:
-            with receiver.holding() as hold:
+            with receiver.holding(tenant) as hold:
                 body = await _in_time(_message_of(messages))
                 hold(len(body))
                 request = await aside(len(body), otlp.decode, signal.request, body, otlp.PROTOBUF)

@@ -50,7 +50,8 @@ class ServerSettings:
         headers: Headers for the next hop.
         mode: Whether spans go on `annotated` with decisions or `untouched`; log events of
             decisions go on in both.
-        lateness_s: Seconds for which spans are put in order before they are judged.
+        lateness_s: Seconds for which spans are put in order before they are judged; None: 0.2, and
+            none for a request that comes alone.
         most_bytes: Bytes of the largest request.
         most_held_bytes: Bytes of all requests that are held at once.
         certificate: Path of a TLS certificate, PEM; empty: no TLS.
@@ -64,7 +65,7 @@ class ServerSettings:
     forward: str = field(default="", repr=False)
     headers: Mapping[str, str] | None = field(default=None, repr=False)
     mode: Mode = "annotated"
-    lateness_s: float = 0.2
+    lateness_s: float | None = None
     most_bytes: int = 16 * 1024 * 1024
     most_held_bytes: int = 128 * 1024 * 1024
     certificate: str = ""
@@ -114,8 +115,8 @@ class Server:
                 msg += " (LOOPGUARD_SERVE_TOKEN or --tokens sets some)"
                 raise LoopGuardSettingsError(msg)
         for name in ("lateness_s", "drain_s"):
-            seconds: float = getattr(settings, name)
-            if not 0 <= seconds < math.inf:
+            seconds: float | None = getattr(settings, name)
+            if seconds is not None and not 0 <= seconds < math.inf:
                 msg = f"{name} = {seconds!r:.100}: expected a finite number from 0"
                 raise LoopGuardSettingsError(msg)
         self._certificate = None

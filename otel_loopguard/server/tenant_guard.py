@@ -200,6 +200,10 @@ _SEEN: Final = 200_000
 _DECIDED: Final = 10_000
 # An answer of Redis takes milliseconds; a runtime that asks for its flag waits for it.
 _LOOK_UP_S: Final = 0.2
+# Requests that are sent at once, as by the queue of a Collector, arrive within a fraction of it.
+_LATENESS_S: Final = 0.2
+# Who was answered at once with others packs its next spans no longer, as they do.
+_PACKED_S: Final = 1.0
 _TIMED: Final = 16
 """Steps of a batch whose delay is recorded: one costs 8 µs, a twentieth of judging a step."""
 MOST_WAITING: Final = 20_000
@@ -247,9 +251,10 @@ class _Feed:
 class TenantGuard:
     """Feeds the guard of one tenant with what arrives.
 
-    What arrives within `lateness_s` of each other is put in order before it is judged. Of a span
-    that arrives again, as exporters send after a time-out, only the first counts. Judging takes a
-    thread of its own, so that requests are answered meanwhile.
+    What arrives within `lateness_s` of each other is put in order before it is judged; by default
+    what comes alone is judged at once, for most exporters send nothing more before it is answered.
+    Of a span that arrives again, as exporters send after a time-out, only the first counts. Judging
+    takes a thread of its own, so that requests are answered meanwhile.
 
     With leases other workers judge the same sessions, before and after: a request is answered once
     what was judged is stored, and fails where another worker got the session meanwhile.
@@ -259,11 +264,12 @@ class TenantGuard:
         store_trouble: Why the store did not answer then; empty if it did, None without one.
         lateness: Sessions whose steps are judged too late to warn their runtime.
         waiting: Spans and log records that wait to be judged.
+        requests: Its requests that are not answered yet, from their first byte on.
         log: Its decisions and other events, until the next hop has them; `sent` says so.
     """
 
     def __init__(
-        self, guard: Engine, lateness_s: float, tenant: str = DEFAULT,
+        self, guard: Engine, lateness_s: float | None, tenant: str = DEFAULT,
         leases: SessionLeases | None = None, metrics: ServerMetrics | None = None,
     ) -> None:  # fmt: skip
         self.guard = guard
@@ -280,7 +286,8 @@ class TenantGuard:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="loopguard-server")
         self._batch: list[RecordedSpan] = []  # what arrived within the lateness
         self._judging: asyncio.Task[dict[SpanId, Annotation]] | None = None
-        self.waiting = 0
+        self.waiting = self.requests = 0
+        self._together = -math.inf  # when two requests were last under way
         self.log = EventLog(tenant)
         self._leases = leases
         self._metrics = metrics or ServerMetrics()
@@ -288,6 +295,17 @@ class TenantGuard:
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
         guard.subscribe("server", on_decision=self._decide, on_event=self._report)
+
+    @contextmanager
+    def taking(self) -> Generator[None]:
+        """Counts a request, from its first byte to its answer."""
+        self.requests += 1
+        try:
+            yield
+        finally:
+            if self.requests > 1:
+                self._together = time.monotonic()
+            self.requests -= 1
 
     async def judge(self, spans: Sequence[RecordedSpan]) -> dict[SpanId, Annotation]:
         """Judges spans, and log records as spans; none where the guard is not `enabled`.
@@ -393,7 +411,9 @@ class TenantGuard:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *given)
 
     async def _run(self) -> dict[SpanId, Annotation]:
-        await asyncio.sleep(self._lateness_s)
+        alone = self.requests <= 1 and time.monotonic() - self._together > _PACKED_S
+        wait_s = 0 if alone else _LATENESS_S
+        await asyncio.sleep(wait_s if self._lateness_s is None else self._lateness_s)
         batch, self._batch, self._judging = self._batch, [], None
         return await self._call(self._judge, batch)
 

@@ -165,6 +165,27 @@ class Watchdog:
             else:
                 yield from found
 
+    def set_back(self, now: int, by: int) -> None:
+        """Keeps the age of what began before a clock was set back. The lock is held.
+
+        What is older than `by` began in the past of both clocks, and is told of as much later.
+        """
+        for opened in self._active:
+            if opened.since > now:
+                opened.since -= by
+                opened.grace -= by
+                self._look_now(opened, now)
+            run = opened.run
+            if run is not None and run.opened is opened:
+                run.last -= by * (run.last > now)
+                run.phase_since -= by * (run.phase_since > now)
+                self._look_now(run, now)
+
+    def _look_now(self, subject: ActiveSpan | Run, now: int) -> None:
+        if subject.ticket is not None and subject.ticket[2] is not None:
+            self.deadlines.drop(subject.ticket)
+            subject.ticket = self.deadlines.add(now, subject)
+
     def give_up(self, subject: object) -> None:
         """Stops watching a span that cannot be read, so that its fault counts once."""
         opened = subject.opened if isinstance(subject, Run) else subject

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager, suppress
-from functools import cache
+from functools import cache, partial
 from math import inf
 from typing import Any, Final, Literal, NamedTuple
 from urllib.parse import quote
@@ -163,21 +163,39 @@ class Connection:
     def run_all(
         self, script: str, calls: Sequence[tuple[Sequence[str], Sequence[object]]]
     ) -> list[Any]:
-        """Runs a Lua script for each of some keys and arguments, in pipelines of a hundred."""
+        """Runs a Lua script for each of some keys and arguments, in pipelines of a hundred.
+
+        A call that is `refused` has its `StoreError` as its answer: others have other keys.
+        """
         found: list[Any] = []
         for begin in range(0, len(calls), _PIPELINED):
             some = calls[begin : begin + _PIPELINED]
             with self.translated(some[0][0][0]):
                 client = self._open()
                 if isinstance(client, RedisCluster):
-                    found += (self.run(script, keys, values) for keys, values in some)
-                    continue
-                pipeline = client.pipeline(transaction=False)
-                pipeline.script_load(script)
-                for keys, values in some:
-                    pipeline.evalsha(_sha(script), len(keys), *keys, *values)
-                found += pipeline.execute()[1:]
+                    answers = (partial(self.run, script, *each) for each in some)
+                else:
+                    pipeline = client.pipeline(transaction=False)
+                    pipeline.script_load(script)
+                    for keys, values in some:
+                        pipeline.evalsha(_sha(script), len(keys), *keys, *values)
+                    loaded, *said = pipeline.execute(raise_on_error=False)
+                    _answer(loaded)
+                    answers = (partial(_answer, one) for one in said)
+            found += (
+                self._or_refusal(keys[0], answer)
+                for (keys, _), answer in zip(some, answers, strict=True)
+            )
         return found
+
+    def _or_refusal(self, key: str, answer: Callable[[], Any]) -> Any:
+        try:
+            with self.translated(key):
+                return answer()
+        except StoreError as error:
+            if error.reason != "refused":
+                raise
+            return error
 
     def call(self, command: str, key: str, *values: object) -> Any:
         """Runs a command."""
@@ -229,6 +247,13 @@ class Connection:
             translated = StoreError(msg, _reason(error))
             # With its cause a traceback would print the secret all the same.
             raise translated from (error if text == str(error) else None)
+
+
+def _answer(said: Any) -> Any:
+    """What a pipeline has of a call, raised if it is an error."""
+    if isinstance(said, Exception):
+        raise said
+    return said
 
 
 @cache

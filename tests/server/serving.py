@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import shutil
+import socket
 import subprocess
 import threading
 import time
@@ -44,7 +45,7 @@ def serving(
     telemetry: ServerTelemetry | None = None, **settings: Any,
 ) -> Generator[Server]:  # fmt: skip
     """A server on free ports, until the block ends."""
-    given: dict[str, Any] = {"http": "127.0.0.1:0", "grpc": "", "lateness_s": 0.02, **settings}
+    given: dict[str, Any] = {"http": "127.0.0.1:0", "grpc": "", **settings}
     started: list[Server] = []
     ready, stop = threading.Event(), threading.Event()
 
@@ -139,6 +140,15 @@ def post(
     sent = request(*spans).SerializeToString() if body is None else body
     url = f"{server.url}/v1/{path}"
     return CLIENT.post(url, content=sent, headers={**PROTOBUF, **headers})
+
+
+@contextmanager
+def connected(server: Server, text: str = "") -> Generator[socket.socket]:
+    """A connection over which a request was sent as it is written here."""
+    host, _, port = server.url.partition("//")[2].rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=60) as line:
+        line.sendall(text.replace("\n", "\r\n").encode("latin-1"))
+        yield line
 
 
 def send(server: Server, *numbers: int, session: str = "chat-1", **headers: str) -> httpx.Response:

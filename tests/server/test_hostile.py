@@ -11,7 +11,7 @@ import subprocess
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -46,6 +46,7 @@ from tests.server.serving import (
     Hop,
     call,
     certified,
+    connected,
     exporter,
     log_record,
     pair,
@@ -250,15 +251,6 @@ def test_a_token_that_is_too_short_names_its_variable(monkeypatch: pytest.Monkey
     why = r"LOOPGUARD_SERVE_TOKEN: .* has 5 characters, expected 16 or more"
     with pytest.raises(LoopGuardSettingsError, match=why):
         serve.run(Settings(), None, [])
-
-
-@contextmanager
-def connected(server: Server, text: str = "") -> Generator[socket.socket]:
-    """A connection over which a request was sent as it is written here."""
-    host, _, port = server.url.partition("//")[2].rpartition(":")
-    with socket.create_connection((host, int(port)), timeout=60) as line:
-        line.sendall(text.replace("\n", "\r\n").encode("latin-1"))
-        yield line
 
 
 @pytest.mark.parametrize(
@@ -504,9 +496,9 @@ def test_nothing_is_read_over_grpc_without_a_token(monkeypatch: pytest.MonkeyPat
     held: list[int] = []
     holding = Receiver.holding
 
-    def seen(self: Receiver) -> object:
+    def seen(self: Receiver, tenant: str) -> object:
         held.append(1)
-        return holding(self)
+        return holding(self, tenant)
 
     monkeypatch.setattr(Receiver, "holding", seen)
     known = (("authorization", f"Bearer {TOKEN}"),)

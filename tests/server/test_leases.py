@@ -41,6 +41,7 @@ Leases = Callable[..., SessionLeases]
 
 
 A, B = (1, 1), (1, 2)
+SESSIONS = ("chat-1", "chat-2")
 
 
 @pytest.fixture
@@ -437,3 +438,34 @@ def test_a_server_ends_though_its_store_is_gone() -> None:
     told, closed = asyncio.run(ended())
     assert isinstance(told, Busy)
     assert closed is None
+
+
+@pytest.mark.parametrize(
+    "name", ["lease", "spans", "notes", "made", "outbox", "journal", "ids:0", "session"]
+)
+def test_a_key_of_somebody_else_costs_its_session_only(
+    fleet: Fleet, leases: Leases, own_redis: Redis, caplog: pytest.LogCaptureFixture, name: str
+) -> None:
+    """It cost all sessions of the tenant, until the server was started again."""
+    place = call(0)["trace_id"].hex() if name == "session" else "chat-1"
+    key = f"loopguard:{{{place}}}:{name}"
+    with own_redis.client as client:
+        client.pfadd(key, "theirs")
+        if name == "session":  # a string is what ours are, too
+            client.delete(key)
+            client.lpush(key, "theirs")
+    for numbers in ((0, 1), (2, 3), (4, 5)):
+        both = (call(one + 10 * (at == "chat-2"), at) for one in numbers for at in SESSIONS)
+        post(fleet["A"], *both).raise_for_status()
+    assert {control(fleet["A"], one)["action"] for one in SESSIONS} == {"abort"}
+    assert {one["session"]: one["steps"] for one in sessions(fleet["A"])} == dict.fromkeys(
+        SESSIONS, 6
+    )
+    assert len(leases().journal("chat-2")) > 6
+    assert sorted(fleet.hop.told()) == sorted(["hint", "deny", "abort"] * 2)
+    # Of each key that a script names once: the first of its keys.
+    assert sum("goes unused" in one for one in caplog.messages) == 1 + (name == "outbox")
+    with own_redis.client as client:
+        client.delete(key)
+    send(fleet["A"], 6).raise_for_status()
+    assert "chat-1" in {one["session"] for one in sessions(fleet["A"])}

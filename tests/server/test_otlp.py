@@ -2,6 +2,7 @@
 
 import gzip
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -12,15 +13,18 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 )
 
 from otel_loopguard import Settings
-from otel_loopguard.server import Tenants
+from otel_loopguard.server import Tenants, tenant_guard
 from tests.server.serving import (
+    BEGIN,
     CLIENT,
     PROTOBUF,
+    SECOND,
     Hop,
     asking,
     attributes,
     bearer,
     call,
+    connected,
     control,
     exporter,
     post,
@@ -32,6 +36,10 @@ from tests.server.serving import (
 from tests.stores.servers import wait_for
 
 TOKEN = "a token of sixteen signs or more"
+BEGUN = (
+    "POST /v1/traces HTTP/1.1\nhost: 127.0.0.1\ncontent-length: 9\n"
+    "content-type: application/x-protobuf\n"
+)
 
 
 def as_json(made: ExportTraceServiceRequest) -> bytes:
@@ -79,6 +87,46 @@ def test_a_batch_out_of_order_and_sent_twice_counts_once(ends: bool) -> None:
             assert post(server, *(call(number, **more) for number in (3, 2, 1, 0))).is_success
         (row,) = sessions(server)
         assert (row["session"], row["steps"], row["action"]) == ("chat-1", 4, "deny")
+
+
+def test_a_request_that_comes_alone_waits_for_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sender may send nothing more before it is answered, as one that exports each span."""
+    monkeypatch.setattr(tenant_guard, "_LATENESS_S", 3600)
+    with serving(Tenants({TOKEN: "one", TOKEN.upper(): "two"}), grpc="127.0.0.1:0") as server:
+        own = server.engines["one"]
+        other = f"{BEGUN}authorization: Bearer {TOKEN.upper()}\n\n"
+        with connected(server, other):  # of another tenant
+            wait_for(lambda: server.engines["two"].requests)
+            for number in range(3):
+                assert send(server, number, **bearer(TOKEN)).is_success
+        with exporter(server) as export:
+            known = tuple(bearer(TOKEN).items())
+            export(request(call(3)).SerializeToString(), metadata=known, timeout=60)
+        assert own.requests == 0
+        assert own.guard.flag_of("chat-1") is not None
+
+
+def test_requests_that_come_at_once_are_put_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also the next ones of their senders, of which the first finds itself alone."""
+    monkeypatch.setattr(tenant_guard, "_LATENESS_S", 2)
+    monkeypatch.setattr(tenant_guard, "_PACKED_S", 60)
+    seen: list[int | None] = []
+    with serving() as server, ThreadPoolExecutor() as senders:
+        engine = server.engines["default"]
+        engine.guard.subscribe("test", on_step=lambda one: seen.append(one.step.start))
+
+        def send_both(number: int) -> None:
+            later = senders.submit(send, server, number + 1)
+            wait_for(lambda: engine.waiting)
+            assert send(server, number).is_success
+            assert later.result().is_success
+
+        with connected(server, f"{BEGUN}\n"):
+            wait_for(lambda: engine.requests)
+            send_both(0)
+        wait_for(lambda: not engine.requests)
+        send_both(2)
+    assert seen == [BEGIN + number * SECOND for number in range(4)]
 
 
 def test_hosts_may_disagree_about_the_time_by_a_day() -> None:

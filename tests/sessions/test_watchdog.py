@@ -66,6 +66,20 @@ def test_the_flag_is_raised_while_the_call_hangs() -> None:
     assert (len(watched.exported), watched.faults) == (2, {})
 
 
+@pytest.mark.parametrize("reason", ["step_timeout", "idle"])
+def test_a_stall_is_told_of_though_the_clock_was_set_back(
+    monkeypatch: pytest.MonkeyPatch, reason: str
+) -> None:
+    """It was told of once the clock had caught up, an hour later."""
+    real = time.time_ns
+    watched = Watched(step_timeout_s=2, stall_idle_s=2)
+    with watched.agent(), watched.slow() if reason == "step_timeout" else nullcontext():
+        until(lambda: watched.guard._now)
+        monkeypatch.setattr(time, "time_ns", lambda: real() - 3600 * SECOND)
+        until(lambda: reason in watched.reasons)
+    assert watched.faults == {}
+
+
 def test_an_earlier_deadline_wakes_the_thread() -> None:
     """While it sleeps for calls that may take an hour, one comes that may take 0.2 s."""
     tools = {"slow": {"step_timeout_s": 0.2}}
