@@ -46,9 +46,12 @@ class _Commands(TyperGroup):
             say(f"otel-loopguard: {error}", error=True)
             sys.exit(2)
         except OSError as error:
-            if error.filename is None:
+            place = error.filename
+            if place is None and isinstance(error, FileNotFoundError):
+                place = "the current folder"  # where it was deleted; no stream fails like that
+            elif place is None:
                 drop_output()
-            place = error.filename or "standard output"
+                place = "standard output"
             say(f"otel-loopguard: {place}: {error.strerror or error}", error=True)
             sys.exit(2)
 

@@ -263,6 +263,15 @@ def test_help_on_a_full_disk_is_one_line(words: str) -> None:
     assert (done.returncode, done.stderr) == (2, NO_SPACE)
 
 
+@pytest.mark.parametrize("command", ["doctor", "transcripts", "hook status"])
+def test_a_folder_that_was_deleted_meanwhile_is_named(tmp_path: Path, command: str) -> None:
+    program = f"import os; os.rmdir(os.getcwd()); {PROGRAM}"
+    words = [sys.executable, "-c", program, *command.split()]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "otel-loopguard: the current folder: No such file or directory\n"
+
+
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_closed_streams_are_no_fault(runs: Path, closed: str) -> None:
     done = ran(closed, "replay", runs)
