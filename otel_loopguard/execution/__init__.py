@@ -129,7 +129,9 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
 
 
 def acceptance() -> Acceptance | None:
-    """Counts choices and how users took them, in all sessions of the newest guard.
+    """Counts choices and how users took them, in all sessions of the current session's guard.
+
+    Without a session it is the newest guard.
 
     Of one session, `execution` of its report says it.
 
@@ -153,8 +155,7 @@ def resource_use() -> Mapping[str, ResourceUse]:
 
 
 def _admissions() -> Admissions | None:
-    """Counts of the newest guard."""
-    guard = context.guard_of(None)
+    guard = context.current_guard()
     return None if guard is None else guard.admissions
 
 
