@@ -31,6 +31,7 @@ from otel_loopguard.cli.output import (
 )
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import outcome_of
+from otel_loopguard.core.report import decision_row
 from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
@@ -71,24 +72,17 @@ class ReplayResult(SessionResult):
             "source": self.source,
             "session": self.session,
             "steps": self.steps,
-            "decisions": [decision_row(decision) for decision in self.decisions],
+            "decisions": [decision_row(decision, *DECISION) for decision in self.decisions],
             "strongest": self.strongest.value,
             "outcome": self.outcome,
         }
 
 
-_DECISION: Final = (
-    *("step", "action", "detector", "severity", "confidence", "loop", "count", "reason", "message"),
-    *("id", "period"),
-)
-
-
-def decision_row(decision: Decision) -> dict[str, object]:
-    """A decision as one JSON object; `step` is the index of the canonical step."""
-    row = {name: getattr(decision, name) for name in _DECISION}
-    return {**row, "action": decision.action.value, "severity": decision.severity.value}
-
-
+DECISION: Final = (
+    "step", "action", "detector", "severity", "confidence", "loop", "count", "reason", "message",
+    "id", "period",
+)  # fmt: skip
+"""What a row says of a decision; `step` is the index of the canonical step."""
 _STYLES: Final = {"allow": "dim", "hint": "yellow", "steer": "yellow", "ask": "yellow"}
 _STOP: Final = "bold red"
 # Levels that are drawn one below the other: each takes four columns, and a trace may be hostile.
