@@ -64,16 +64,25 @@ class Action(StrEnum):
         return self in _STOPS
 
 
-_RANK = {action: rank for rank, action in enumerate(Action)}
 _STOPS = (Action.DENY, Action.PAUSE, Action.ABORT)
 
 
 class Severity(StrEnum):
-    """Severity of a detection."""
+    """Severities of a detection, in order."""
 
     WARNING = "warning"
     CRITICAL = "critical"
     FATAL = "fatal"
+
+    @property
+    def rank(self) -> int:
+        """Place in the order: `warning` 0 to `fatal` 2."""
+        return _RANK[self]
+
+
+_RANK: Final = {one: rank for kind in (Action, Severity) for rank, one in enumerate(kind)}
+HUMAN: Final = "escalate_human"
+"""The intervention that calls for a person."""
 
 
 class Source(StrEnum):

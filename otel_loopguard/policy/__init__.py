@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Detection
-from otel_loopguard.core.decision import FollowUp, Severity, Source
+from otel_loopguard.core.decision import HUMAN, FollowUp, Severity, Source
 from otel_loopguard.policy.hints import (
     DIAGNOSES,
     STRATEGIES,
@@ -68,7 +68,6 @@ _FOLLOW_UPS: Final = {
     Action.PAUSE: (FollowUp.PAUSE_EXECUTION, FollowUp.REQUEST_HUMAN_INTERVENTION),
     Action.ABORT: (FollowUp.ABORT_EXECUTION, FollowUp.NOTIFY_USER),
 }
-_HUMAN: Final = "escalate_human"
 
 
 def source_of(detection: Detection) -> Source:
@@ -94,7 +93,7 @@ def certainty_of(source: Source, action: Action, own: float) -> float:
 def follow_ups_of(action: Action, intervention: str | None) -> tuple[FollowUp, ...]:
     """Follow-ups for a runtime, in this order."""
     steps = _FOLLOW_UPS[action]
-    if intervention == _HUMAN and FollowUp.REQUEST_HUMAN_INTERVENTION not in steps:
+    if intervention == HUMAN and FollowUp.REQUEST_HUMAN_INTERVENTION not in steps:
         return (*steps, FollowUp.REQUEST_HUMAN_INTERVENTION)
     return steps
 
