@@ -102,8 +102,8 @@ def preferences(user: str = "") -> Preferences | None:
     Args:
         user: Id of the user; empty for everybody who has none.
     """
-    known = _admissions()
-    return None if known is None else known.users.preferences(user)
+    guard = context.current_guard()
+    return None if guard is None else guard.admissions.users.preferences(user)
 
 
 def prefer(user: str = "", **changes: object) -> Preferences | None:
@@ -138,8 +138,8 @@ def acceptance() -> Acceptance | None:
     Returns:
         None if nobody asked.
     """
-    known = _admissions()
-    return None if known is None else known.acceptance()
+    guard = context.current_guard()
+    return None if guard is None else guard.admissions.acceptance()
 
 
 def resource_use() -> Mapping[str, ResourceUse]:
@@ -150,13 +150,8 @@ def resource_use() -> Mapping[str, ResourceUse]:
         `rss` in megabytes, `queue` in tasks. What is not known is not there; empty before the
         first call that was asked about.
     """
-    known = _admissions()
-    return {} if known is None else known.resources.use()
-
-
-def _admissions() -> Admissions | None:
     guard = context.current_guard()
-    return None if guard is None else guard.admissions
+    return {} if guard is None else guard.admissions.resources.use()
 
 
 def _admitted(

@@ -23,7 +23,7 @@ from otel_loopguard.execution.latency import Estimate, Knowledge
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
 from otel_loopguard.plans import complexity
-from otel_loopguard.policy import certainty_of, follow_ups_of, place_of
+from otel_loopguard.policy import certainty_of, follow_ups_of
 
 if TYPE_CHECKING:
     from otel_loopguard.execution.profiler import Profiler
@@ -454,7 +454,7 @@ class Admissions:
             # A refusal precedes everything; else the order of sources.
             found = min(
                 (*answers, found),
-                key=lambda one: (one.choice is not Choice.DENY, place_of(one.source)),
+                key=lambda one: (one.choice is not Choice.DENY, one.source.rank),
             )
         notify = preferences.notify_on_completion
         admission = Admission(

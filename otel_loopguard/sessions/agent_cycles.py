@@ -5,12 +5,11 @@ from __future__ import annotations
 import logging
 from collections import deque
 from dataclasses import dataclass, replace
-from operator import attrgetter
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.escalation import can_answer
 from otel_loopguard.core import Action, Detection, Kind, Step
-from otel_loopguard.core.decision import HUMAN, Severity, Source
+from otel_loopguard.core.decision import HUMAN, Severity, Source, rank
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
 from otel_loopguard.evidence.normalize import NAMED, key_of
@@ -106,7 +105,7 @@ class CycleEntry:
         if detection.reason not in self.patterns:
             self.patterns = (*self.patterns, detection.reason)
         self.count = max(self.count, detection.count)
-        self.severity = max(self.severity, detection.severity, key=attrgetter("rank"))
+        self.severity = max(self.severity, detection.severity, key=rank)
         among = detection.among
         if len(self.keys) < _AGENTS:
             self.keys |= detection.keys
