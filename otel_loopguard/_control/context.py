@@ -140,6 +140,8 @@ class Guard(Protocol):
     def happened(self, what: Happening, times: int = 1) -> None: ...
     @property
     def admissions(self) -> Any: ...  # as `execution` has them, which stands above
+    @property
+    def resilience(self) -> Any: ...  # of `resilience`, likewise
     def feedback(self, decision_id: str, *, false_alarm: bool) -> bool: ...
     def admit(
         self,
@@ -222,6 +224,11 @@ def current_flag() -> Flag | None:
 def guard_of(found: SessionHandle | None) -> Guard | None:
     """Returns the guard of a session; without one the newest guard, if there is any."""
     return found.guard if found is not None else next(reversed(live_guards()), None)
+
+
+def current_guard() -> Guard | None:
+    """Returns the guard of the current context's session; without one as `guard_of`."""
+    return guard_of(known_session())
 
 
 _BLOCK: Final = otel_context.create_key("loopguard-block")

@@ -30,22 +30,30 @@ class _Commands(TyperGroup):
     """The commands: each returns its exit code (or nothing for 0), or raises what it cannot use."""
 
     def invoke(self, ctx: Any) -> NoReturn:
-        """Ends with the code of a command; with 2 and one line where something cannot be used."""
+        """Ends with the code of a command."""
+        code: int = super().invoke(ctx) or 0
+        sys.stdout.flush()
+        raise typer.Exit(code)
+
+    def main(self, *args: Any, **options: Any) -> None:
+        """Ends with 2 and one line where something cannot be used, also for `--help`.
+
+        Where whoever read the output has enough, typer has ended without a word.
+        """
         try:
-            code: int = super().invoke(ctx) or 0
-            sys.stdout.flush()
+            super().main(*args, **options)
         except LoopGuardError as error:
             say(f"otel-loopguard: {error}", error=True)
-            raise typer.Exit(2) from error
-        except BrokenPipeError:
-            raise  # whoever read it has enough: typer ends without a word
+            sys.exit(2)
         except OSError as error:
-            if error.filename is None:
+            place = error.filename
+            if place is None and isinstance(error, FileNotFoundError):
+                place = "the current folder"  # where it was deleted; no stream fails like that
+            elif place is None:
                 drop_output()
-            place = error.filename or "standard output"
+                place = "standard output"
             say(f"otel-loopguard: {place}: {error.strerror or error}", error=True)
-            raise typer.Exit(2) from error
-        raise typer.Exit(code)
+            sys.exit(2)
 
 
 app = typer.Typer(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 import typer
 
 from otel_loopguard.cli.output import Format, Inputs, console, give, say, sentence, table
-from otel_loopguard.cli.replay import ReplayResult, SpanResults, recorded_steps, result_of
+from otel_loopguard.cli.replay import ReplayResult, Results, recorded_steps
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.execution.profiler import Profiler
@@ -232,17 +232,16 @@ def _results(
     only: AbstractSet[_Place] | None,
 ) -> Iterator[tuple[_Place, bool, ReplayResult]]:
     """Place, whether it is good, and result, for every run; of labelled ones some if `only`."""
-    spans = SpanResults(name, settings)
-    for number, entry in enumerate(entries):
-        if not isinstance(entry, Run):
-            for result in spans.add(entry):
-                yield (index, result.session), True, result
-            continue
-        place = (index, str(number))
-        if only is None or place in only:
-            yield place, _good(entry), result_of(entry, settings)
-    for result in spans.finish():
-        yield (index, result.session), True, result
+    number = 0
+
+    def wanted() -> Iterator[RecordedSpan | Run]:
+        nonlocal number
+        for number, entry in enumerate(entries):
+            if not isinstance(entry, Run) or only is None or (index, str(number)) in only:
+                yield entry
+
+    for run, result in Results(name, settings).replay(wanted()):
+        yield (index, str(number) if run else result.session), run is None or _good(run), result
 
 
 def _good(run: Run) -> bool:

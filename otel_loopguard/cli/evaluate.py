@@ -24,9 +24,9 @@ from otel_loopguard.cli.output import (
     line,
     table,
 )
-from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
+from otel_loopguard.cli.replay import ReplayResult, Results, result_of
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.replay import Recording, Run
+from otel_loopguard.replay import Run
 from otel_loopguard.replay.workers import spread
 
 if TYPE_CHECKING:
@@ -109,29 +109,15 @@ def named_runs(
     """All runs and sessions, with their results; one without a label is healthy if not named."""
     met: set[str] = set()
     for recording in inputs:
-        for run, result in _replayed(inputs, recording, settings):
+        replayed = Results(recording.name, settings).replay(inputs.entries(recording))
+        for labelled, result in replayed:
+            run = labelled or Run(result.session, result.source, "spans")
             met |= stuck & {run.id}
             if run.loop is None:
                 run.loop = run.id in stuck
             yield run, result
     if unmet := ", ".join(sorted(stuck - met)):
         inputs.note(f"otel-loopguard: --stuck {unmet}: no run has this name")
-
-
-def _replayed(
-    inputs: Inputs, recording: Recording, settings: Settings
-) -> Iterator[tuple[Run, ReplayResult]]:
-    spans = SpanResults(recording.name, settings)
-    for entry in inputs.entries(recording):
-        if isinstance(entry, Run):
-            yield entry, result_of(entry, settings)
-        else:
-            yield from map(_unlabelled, spans.add(entry))
-    yield from map(_unlabelled, spans.finish())
-
-
-def _unlabelled(result: ReplayResult) -> tuple[Run, ReplayResult]:
-    return Run(result.session, result.source, "spans"), result
 
 
 def steps_of(run: Run) -> int:

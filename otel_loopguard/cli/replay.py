@@ -31,6 +31,7 @@ from otel_loopguard.cli.output import (
 )
 from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import outcome_of
+from otel_loopguard.core.report import decision_row
 from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
@@ -71,24 +72,17 @@ class ReplayResult(SessionResult):
             "source": self.source,
             "session": self.session,
             "steps": self.steps,
-            "decisions": [decision_row(decision) for decision in self.decisions],
+            "decisions": [decision_row(decision, *DECISION) for decision in self.decisions],
             "strongest": self.strongest.value,
             "outcome": self.outcome,
         }
 
 
-_DECISION: Final = (
-    *("step", "action", "detector", "severity", "confidence", "loop", "count", "reason", "message"),
-    *("id", "period"),
-)
-
-
-def decision_row(decision: Decision) -> dict[str, object]:
-    """A decision as one JSON object; `step` is the index of the canonical step."""
-    row = {name: getattr(decision, name) for name in _DECISION}
-    return {**row, "action": decision.action.value, "severity": decision.severity.value}
-
-
+DECISION: Final = (
+    "step", "action", "detector", "severity", "confidence", "loop", "count", "reason", "message",
+    "id", "period",
+)  # fmt: skip
+"""What a row says of a decision; `step` is the index of the canonical step."""
 _STYLES: Final = {"allow": "dim", "hint": "yellow", "steer": "yellow", "ask": "yellow"}
 _STOP: Final = "bold red"
 # Levels that are drawn one below the other: each takes four columns, and a trace may be hostile.
@@ -222,14 +216,10 @@ def replay_all(
 ) -> Iterator[ReplayResult]:
     """Replays everything; yields a result per session, about in the order of their ends."""
     for recording in inputs:
-        spans = SpanResults(recording.name, settings, forest)
-        for entry in inputs.entries(recording):
-            if isinstance(entry, Run):
-                yield result_of(entry, settings)
-            else:
-                yield from spans.add(entry)
-        yield from spans.finish()
-        if lacking := spans.lacking():
+        results = Results(recording.name, settings, forest)
+        for _, result in results.replay(inputs.entries(recording)):
+            yield result
+        if lacking := results.lacking():
             place = quote(recording.name)
             inputs.note(f"{recording.name}: {lacking}: see `otel-loopguard doctor {place}`")
 
@@ -286,11 +276,12 @@ def result_of(run: Run, settings: Settings) -> ReplayResult:
     return result
 
 
-class SpanResults:
-    """Replays the spans of one file and keeps the results of their sessions."""
+class Results:
+    """Replays one file and keeps the results of the sessions of its spans."""
 
     def __init__(self, name: str, settings: Settings, forest: Forest | None = None) -> None:
         self._source = name
+        self._settings = settings
         self._forest = forest
         self._open: OrderedDict[int, tuple[Session, ReplayResult]] = OrderedDict()
         self._closed: list[ReplayResult] = []
@@ -300,21 +291,24 @@ class SpanResults:
         )
         self._guard, self._replay = guard, SpanReplay(guard, guard.reader.read)
 
-    def add(self, span: RecordedSpan) -> Iterator[ReplayResult]:
-        """Adds one span; returns results that are closed by now."""
-        if self._forest:
-            self._forest.add(span)
-        self._spans += 1
-        self._replay.add(span)
-        return self._pop_closed()
-
-    def finish(self) -> Iterator[ReplayResult]:
-        """Replays what is held back; returns the other results, in the order of their last step."""
+    def replay(
+        self, entries: Iterable[RecordedSpan | Run]
+    ) -> Iterator[tuple[Run | None, ReplayResult]]:
+        """Yields results about in the order of their ends, that of a labelled run with the run."""
+        for entry in entries:
+            if isinstance(entry, Run):
+                yield entry, result_of(entry, self._settings)
+                continue
+            if self._forest:
+                self._forest.add(entry)
+            self._spans += 1
+            self._replay.add(entry)
+            yield from self._pop_closed()
         self._replay.finish()
         self._guard.shutdown()
         while self._open:
             self._close_oldest()
-        return self._pop_closed()
+        yield from self._pop_closed()
 
     def lacking(self) -> str:
         """Why nothing or little can be found in these spans; empty where nothing is missing."""
@@ -352,10 +346,11 @@ class SpanResults:
         result.explanation = self._guard.explain(session.key)
         self._closed.append(result)
 
-    def _pop_closed(self) -> Iterator[ReplayResult]:
+    def _pop_closed(self) -> Iterator[tuple[None, ReplayResult]]:
         # Given once the guard has returned: it swallows what fails in a callback.
         closed, self._closed = self._closed, []
-        yield from closed
+        for result in closed:
+            yield None, result
 
 
 _TURNS: Final = 15  # an agent stops by itself some time; the guard stops it long before

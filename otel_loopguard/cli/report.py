@@ -23,7 +23,8 @@ from otel_loopguard.cli.output import (
     sentence,
     table,
 )
-from otel_loopguard.cli.replay import RecordedStep, decision_row, recorded_steps, replay_all
+from otel_loopguard.cli.replay import DECISION, RecordedStep, recorded_steps, replay_all
+from otel_loopguard.core.report import decision_row
 from otel_loopguard.evidence import error_class, parsed
 from otel_loopguard.policy.explain import NOTHING_FOUND
 
@@ -62,7 +63,7 @@ def _row(found: tuple[str, Report]) -> dict[str, object]:
     return {
         "source": source,
         **{name: getattr(report, name) for name in names},
-        "alerts": [decision_row(decision) for decision in report.alerts],
+        "alerts": [decision_row(decision, *DECISION) for decision in report.alerts],
         "tools": [{**asdict(tool), "error_rate": tool.error_rate} for tool in report.tools],
         "run": {**asdict(replace(report.run, phases=())), "phases": phases},
     }

@@ -28,8 +28,9 @@ from otel_loopguard.cli.output import (
     word,
     write_page,
 )
-from otel_loopguard.cli.replay import decision_row, result_of
+from otel_loopguard.cli.replay import DECISION, result_of
 from otel_loopguard.core import Decision, Kind, Step
+from otel_loopguard.core.report import decision_row
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Transcript
 from otel_loopguard.replay.recording import reported
@@ -129,7 +130,7 @@ class TranscriptResult:
             "whole": self.whole._asdict(),
             "hint": self.hint and self.hint.row(),
             "stop": self.stop and self.stop.row(),
-            "decisions": [decision_row(decision) for decision in self.decisions],
+            "decisions": [decision_row(decision, *DECISION) for decision in self.decisions],
         }
 
 

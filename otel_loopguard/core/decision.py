@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
+from operator import attrgetter
 from typing import Final, Literal, NamedTuple
 
 from otel_loopguard._util.text import StrEnum
@@ -42,7 +43,22 @@ class Diagnosis:
     prevention: str = ""
 
 
-class Action(StrEnum):
+class _Ranked(StrEnum):
+    """Names in an order.
+
+    Attributes:
+        rank: Place in the order, from 0.
+    """
+
+    def __init__(self, _: str) -> None:
+        self.rank = len(type(self).__members__)
+
+
+rank: Final = attrgetter("rank")
+"""Place in the order, as a key to sort by."""
+
+
+class Action(_Ranked):
     """Actions for the runtime, in order of force."""
 
     ALLOW = "allow"
@@ -54,29 +70,27 @@ class Action(StrEnum):
     ABORT = "abort"
 
     @property
-    def rank(self) -> int:
-        """Place in the order: `allow` 0 to `abort` 6."""
-        return _RANK[self]
-
-    @property
     def stops(self) -> bool:
         """True if work is held or ended: deny, pause, abort."""
         return self in _STOPS
 
 
-_RANK = {action: rank for rank, action in enumerate(Action)}
 _STOPS = (Action.DENY, Action.PAUSE, Action.ABORT)
 
 
-class Severity(StrEnum):
-    """Severity of a detection."""
+class Severity(_Ranked):
+    """Severities of a detection, in order."""
 
     WARNING = "warning"
     CRITICAL = "critical"
     FATAL = "fatal"
 
 
-class Source(StrEnum):
+HUMAN: Final = "escalate_human"
+"""The intervention that calls for a person."""
+
+
+class Source(_Ranked):
     """Source of a decision, in order of precedence."""
 
     GRAPH_LOOP = "graph_loop"

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass
 from itertools import islice
-from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple
 
 from xxhash import xxh3_64_intdigest as key_of
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Kind, Step
-from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.decision import Severity, rank
 from otel_loopguard.core.progress import MilestoneStatus, Usage
 from otel_loopguard.detectors.base import BaseDetector, critical_if
 from otel_loopguard.settings import UNITS
@@ -24,8 +23,6 @@ if TYPE_CHECKING:
     from otel_loopguard.core.evidence import Evidence, Waited
     from otel_loopguard.settings import Settings
 
-_RANK: Final = attrgetter("rank")
-
 
 def at_once(
     settings: Settings, wanted: str, most: Action = Action.ABORT, unanswered: Action | None = None
@@ -34,9 +31,9 @@ def at_once(
 
     The action is what is wanted, but nothing stronger than `most` and the setting `max_action`.
     """
-    allowed = min((most, Action(settings.max_action)), key=_RANK)
-    own = min(allowed, Action(wanted), key=_RANK)
-    unanswered = unanswered and min(allowed, unanswered, key=_RANK)
+    allowed = min((most, Action(settings.max_action)), key=rank)
+    own = min(allowed, Action(wanted), key=rank)
+    unanswered = unanswered and min(allowed, unanswered, key=rank)
     return {"max_action": own, "own": own, "unanswered": unanswered}
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, ClassVar, Final, Generic, NamedTuple, TypeVar
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Kind
+from otel_loopguard.core.decision import rank
 from otel_loopguard.core.evidence import NodeVisit
 from otel_loopguard.detectors.base import BaseDetector, Periods, critical_if
 from otel_loopguard.detectors.budget import at_limit
@@ -162,7 +163,7 @@ class _UnchangedDetector(_GraphDetector[dict[int, _Unchanged]]):
         allowed = self.furthest(most.times * visit.stop_weight, self.threshold), Action.STEER
         return self.found(
             self.rules[0], most.times, self.threshold, keys, name=most.name,
-            max_action=min(allowed, key=lambda action: action.rank),
+            max_action=min(allowed, key=rank),
         )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action
-from otel_loopguard.core.decision import AgentsInCycle, Severity
+from otel_loopguard.core.decision import HUMAN, AgentsInCycle, Severity
 from otel_loopguard.core.evidence import Exchange
 from otel_loopguard.detectors.base import TABLE, BaseDetector
 
@@ -86,7 +86,7 @@ class Responses:
             critical = level is Level.CRITICAL
             severity = Severity.FATAL if critical else Severity.CRITICAL
             ends = Action.ABORT if critical and news <= _NOTHING else Action.DENY
-            return Response("escalate_human", severity, Action.PAUSE, ends)
+            return Response(HUMAN, severity, Action.PAUSE, ends)
         if level < Level.HIGH:
             return Response("break_cycle", Severity.WARNING, Action.STEER)
         return Response("inject_context", Severity.CRITICAL, Action.ASK)

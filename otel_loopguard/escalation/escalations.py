@@ -19,7 +19,7 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import encoded, truncate
 from otel_loopguard._util.worker import BackgroundThread, weak_callback
 from otel_loopguard.core import Action, Decision
-from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.decision import HUMAN, Severity
 from otel_loopguard.core.report import Answer, Escalation
 from otel_loopguard.errors import EscalationError, PlanError
 from otel_loopguard.escalation import cases
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions import Session
     from otel_loopguard.stores import Writer
 
-_HUMAN: Final = "escalate_human"
 # How long before its gate's time-out an escalation ends, so that the gate gets the fallback; of
 # short limits a tenth.
 _EARLIER_S: Final = 1.0
@@ -47,7 +46,6 @@ KIND: Final = "escalation"
 """Kind of the value of an escalation in a store."""
 # A day: an escalation of the evening is there in the morning.
 _KEPT_S: Final = 86_400.0
-_WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 
 Listener = Callable[[Escalation, str | None, str | None], object]
 """Takes an escalation, the name of its ender (None while it is open), and an answer if any."""
@@ -161,7 +159,7 @@ class Escalations:
         self._find = find
         self._unpublished: deque[Case] = deque()
         self._listeners: tuple[Listener, ...] = ()
-        worse = (_WORSE[each] for each in Severity if each.value in settings.escalate_on)
+        worse = (each.rank for each in Severity if each.value in settings.escalate_on)
         self._least = min(worse, default=None)
         self._process = process
         self.register = EscalationRegistry(settings.tuning.escalation.cooldown_s)
@@ -272,11 +270,11 @@ class Escalations:
         action, wanted = decision.action, self._settings.escalate_on
         if decision.shadow or action is Action.ALLOW:
             return None
-        if action is not Action.ABORT and decision.intervention == _HUMAN and "cycle" in wanted:
+        if action is not Action.ABORT and decision.intervention == HUMAN and "cycle" in wanted:
             return "cycle"
         if action in (Action.PAUSE, Action.ASK) and action.value in wanted:
             return action.value
-        severe = self._least is not None and _WORSE[decision.severity] >= self._least
+        severe = self._least is not None and decision.severity.rank >= self._least
         return "severity" if severe else None
 
     def _raise(

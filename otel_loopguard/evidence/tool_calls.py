@@ -16,7 +16,6 @@ from otel_loopguard.core.evidence import (
     Numbers,
     Waited,
     text_class,
-    text_signature,
 )
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
@@ -468,8 +467,8 @@ class ToolCallExtractor:
         if line is not None:
             found.error_line = errors.error_shape(line)
             found.error_shape = errors.error_shape(line, raw)
-            kind = text_signature(line.decode("utf-8", "replace"))
-            found.unanswered = error and kind == "timeout"
+        # As it is asked later, of the same text: it is looked up there.
+        found.unanswered = error and errors.signature_of(step) == "timeout"
         found.failure = (
             errors.failure_of(step, line) if failing
             else errors.rejection_of(outcome.masked, raw) if rejects else None

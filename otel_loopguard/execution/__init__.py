@@ -102,8 +102,8 @@ def preferences(user: str = "") -> Preferences | None:
     Args:
         user: Id of the user; empty for everybody who has none.
     """
-    known = _admissions()
-    return None if known is None else known.users.preferences(user)
+    guard = context.current_guard()
+    return None if guard is None else guard.admissions.users.preferences(user)
 
 
 def prefer(user: str = "", **changes: object) -> Preferences | None:
@@ -129,15 +129,17 @@ def prefer(user: str = "", **changes: object) -> Preferences | None:
 
 
 def acceptance() -> Acceptance | None:
-    """Counts choices and how users took them, in all sessions of the newest guard.
+    """Counts choices and how users took them, in all sessions of the current session's guard.
+
+    Without a session it is the newest guard.
 
     Of one session, `execution` of its report says it.
 
     Returns:
         None if nobody asked.
     """
-    known = _admissions()
-    return None if known is None else known.acceptance()
+    guard = context.current_guard()
+    return None if guard is None else guard.admissions.acceptance()
 
 
 def resource_use() -> Mapping[str, ResourceUse]:
@@ -148,14 +150,8 @@ def resource_use() -> Mapping[str, ResourceUse]:
         `rss` in megabytes, `queue` in tasks. What is not known is not there; empty before the
         first call that was asked about.
     """
-    known = _admissions()
-    return {} if known is None else known.resources.use()
-
-
-def _admissions() -> Admissions | None:
-    """Counts of the newest guard."""
-    guard = context.guard_of(None)
-    return None if guard is None else guard.admissions
+    guard = context.current_guard()
+    return {} if guard is None else guard.admissions.resources.use()
 
 
 def _admitted(

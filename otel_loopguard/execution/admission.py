@@ -23,12 +23,12 @@ from otel_loopguard.execution.latency import Estimate, Knowledge
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
 from otel_loopguard.plans import complexity
-from otel_loopguard.policy import certainty_of, follow_ups_of, place_of
-from otel_loopguard.resilience import current
+from otel_loopguard.policy import certainty_of, follow_ups_of
 
 if TYPE_CHECKING:
     from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.execution.users import Preferences
+    from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
@@ -257,12 +257,13 @@ _CHECK_CONFIDENCE: Final = 0.85
 """Confidence of a check: files and texts may change until the call."""
 
 
-def _objections(task: Task, session: str | None) -> tuple[list[Answer], list[str]]:
+def _objections(
+    known: ResilienceRegistry, task: Task, session: str | None
+) -> tuple[list[Answer], list[str]]:
     """Refusals of a session's call by breakers and checks, and warnings of checks.
 
     A refusal has the precedence of a loop of the tool.
     """
-    known = current()
     breakers, checks, tool = known.breakers, known.checks, task.tool
     refused = (
         None if tool is None else breakers.refusal(session, tool, task.args),
@@ -399,9 +400,11 @@ class Admissions:
         settings: Settings,
         profiler: Profiler,
         faults: InternalErrors,
-        store: Writer | None = None,
+        resilience: ResilienceRegistry,
+        store: Writer | None,
     ) -> None:
         self._settings = settings
+        self._resilience = resilience
         self._lanes = settings.tuning.plans.max_parallel
         self._faults = faults
         self._profiler = profiler
@@ -444,14 +447,14 @@ class Admissions:
                 answers.append(flagged)
         for task in tasks:
             with swallow(self._faults, "objections"):
-                objections, warned = _objections(task, key)
+                objections, warned = _objections(self._resilience, task, key)
                 answers += objections
                 warnings += warned
         if answers:
             # A refusal precedes everything; else the order of sources.
             found = min(
                 (*answers, found),
-                key=lambda one: (one.choice is not Choice.DENY, place_of(one.source)),
+                key=lambda one: (one.choice is not Choice.DENY, one.source.rank),
             )
         notify = preferences.notify_on_completion
         admission = Admission(
@@ -474,7 +477,7 @@ class Admissions:
         if not settings.enabled or settings.mode == "shadow" or not denies:
             return None
         with swallow(self._faults, "objections"):
-            found, _ = _objections(task, session)
+            found, _ = _objections(self._resilience, task, session)
             return next((Objection(one.objection, one.reason) for one in found), None)
         return None
 

@@ -36,7 +36,7 @@ from otel_loopguard.guard.untraced import (
 )
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
-from otel_loopguard.resilience import ResilienceRegistry, offer
+from otel_loopguard.resilience import ResilienceRegistry
 from otel_loopguard.sessions.active import NEVER, ActiveSpan, ActiveSpans, Deferred, first_look
 from otel_loopguard.sessions.decisions import Decisions, Finding
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
@@ -113,6 +113,7 @@ class LoopGuard(SessionQueries):
         ignores: Whether a span of the SDK need not be added to the backlog.
         subscribers: The callbacks for steps and decisions.
         admissions: Answers about calls before they run.
+        resilience: Breakers, recoveries and checks.
     """
 
     def __init__(  # noqa: PLR0913
@@ -170,7 +171,8 @@ class LoopGuard(SessionQueries):
         known = None if like is None else like._registry  # noqa: SLF001  # of the same class
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
-        self.admissions = Admissions(settings, self.profiler, faults, self._writer)
+        self.resilience = ResilienceRegistry(settings, faults, self._writer, log)
+        self.admissions = Admissions(settings, self.profiler, faults, self.resilience, self._writer)
         self.profiler.machine = self.admissions.resources
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
@@ -179,9 +181,6 @@ class LoopGuard(SessionQueries):
             meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
-        self._resilience = ResilienceRegistry(settings, faults, self._writer, log) if live else None
-        if self._resilience is not None:
-            offer(self._resilience)
         self._start()
         if live:
             self._replication.start()
@@ -719,7 +718,7 @@ class LoopGuard(SessionQueries):
             State(
                 self.active, self._sessions, self._index, self._annotator,
                 self.admissions.counts, self.admissions.resources.use,
-                self._resilience, self._writer, self._waiting if self._live else None,
+                self.resilience, self._writer, self._waiting if self._live else None,
             )
         )  # fmt: skip
         self._watchdog = Watchdog(
@@ -739,7 +738,6 @@ class LoopGuard(SessionQueries):
     def _subscribe(self) -> None:
         """Lists the subscribers; only what is configured is in the lists."""
         steps, decisions = self.subscribers.steps, self.subscribers.decisions
-        resilience = self._resilience
         on_step, on_decision = self._on_step, self._on_decision
         settings, faults = self.settings, self.faults
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
@@ -752,8 +750,9 @@ class LoopGuard(SessionQueries):
             own.append(("telemetry", self.telemetry.numbers.on_step))
             marks.append(("telemetry", self.telemetry.numbers.on_decision))
         own.append(("profile", self._profile))
-        if resilience is not None:
-            own.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
+        if self._live:
+            learn = self.resilience.learn
+            own.append(("lessons", lambda seen: learn(seen.step, seen.session.key)))
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         # The few steps that it may have to warn of.

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.policy.explain import Explanation
+    from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.decisions import Decisions
     from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
@@ -58,6 +59,7 @@ class SessionQueries:
     active: ActiveSpans
     _resolver: SessionResolver
     admissions: Admissions
+    resilience: ResilienceRegistry
     _watchdog: Watchdog
     profiler: Profiler
 

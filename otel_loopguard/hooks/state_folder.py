@@ -75,15 +75,16 @@ class StateFolder:
         """Makes the folder where there is none.
 
         Raises:
-            OSError: It cannot be made, or others may write into it.
+            OSError: It cannot be made, or others may write into it or lead elsewhere.
         """
-        if not os.path.isdir(self.spool):
-            os.makedirs(self.path, 0o700, exist_ok=True)
-            os.makedirs(self.spool, 0o700, exist_ok=True)
-        found = os.stat(self.path)
-        if hasattr(os, "getuid") and (found.st_uid != os.getuid() or found.st_mode & 0o022):
-            msg = f"folder {self.path!r} belongs to another user, or others may write into it"
-            raise PermissionError(msg)
+        os.makedirs(self.path, 0o700, exist_ok=True)
+        if hasattr(os, "getuid"):
+            # Of a link both: in a folder for temporary files anybody may have laid it.
+            link, found = os.lstat(self.path), os.stat(self.path)
+            if {link.st_uid, found.st_uid} != {os.getuid()} or found.st_mode & 0o022:
+                msg = f"folder {self.path!r} belongs to another user, or others may write into it"
+                raise PermissionError(msg)
+        os.makedirs(self.spool, 0o700, exist_ok=True)
 
 
 def default_folder() -> str:

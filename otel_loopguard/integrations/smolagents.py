@@ -41,15 +41,12 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
     Returns:
         The same agent.
     """
-    _guard(agent, options)
-    return agent
-
-
-def _guard(agent: Any, options: Options) -> None:
-    for managed in agent.managed_agents.values():
-        _guard(managed, options)
+    known: Any = agent
+    for managed in known.managed_agents.values():
+        guarded(managed, **options)
     if not _Guarded.guards(agent):
         _Guarded(agent, options)
+    return agent
 
 
 class _Guarded(GuardedAgent):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard.core import Action, Detection
-from otel_loopguard.core.decision import FollowUp, Severity, Source
+from otel_loopguard.core.decision import HUMAN, FollowUp, Severity, Source, rank
 from otel_loopguard.policy.hints import (
     DIAGNOSES,
     STRATEGIES,
@@ -30,7 +30,6 @@ from otel_loopguard.policy.ladder import (
     Verdict,
     keys_of,
     needs,
-    rank,
     reached,
 )
 
@@ -41,11 +40,8 @@ if TYPE_CHECKING:
 __all__ = [
     "DIAGNOSES", "RUNGS", "STRATEGIES", "UNASKED", "Diagnose", "Diagnoser", "Hearing", "Loop",
     "Policy", "Repeat", "Verdict", "alternatives", "certainty_of", "diagnose", "diagnoser",
-    "follow_ups_of", "place_of", "source_of",
+    "follow_ups_of", "source_of",
 ]  # fmt: skip
-
-ORDER: Final = tuple(Source)
-"""Sources of decisions, in order of precedence."""
 
 _SOURCES: Final = {
     "graph": Source.GRAPH_LOOP,
@@ -68,7 +64,6 @@ _FOLLOW_UPS: Final = {
     Action.PAUSE: (FollowUp.PAUSE_EXECUTION, FollowUp.REQUEST_HUMAN_INTERVENTION),
     Action.ABORT: (FollowUp.ABORT_EXECUTION, FollowUp.NOTIFY_USER),
 }
-_HUMAN: Final = "escalate_human"
 
 
 def source_of(detection: Detection) -> Source:
@@ -80,11 +75,6 @@ def source_of(detection: Detection) -> Source:
     return _SOURCES.get(detection.family, Source.TOOL_LOOP)
 
 
-def place_of(source: Source) -> int:
-    """Place in the order; 0 takes precedence."""
-    return ORDER.index(source)
-
-
 def certainty_of(source: Source, action: Action, own: float) -> float:
     """Certainty of a decision for the order of answers, 0 to 1: a stop is surer than a hint."""
     fixed = _CERTAINTY.get(source)
@@ -94,7 +84,7 @@ def certainty_of(source: Source, action: Action, own: float) -> float:
 def follow_ups_of(action: Action, intervention: str | None) -> tuple[FollowUp, ...]:
     """Follow-ups for a runtime, in this order."""
     steps = _FOLLOW_UPS[action]
-    if intervention == _HUMAN and FollowUp.REQUEST_HUMAN_INTERVENTION not in steps:
+    if intervention == HUMAN and FollowUp.REQUEST_HUMAN_INTERVENTION not in steps:
         return (*steps, FollowUp.REQUEST_HUMAN_INTERVENTION)
     return steps
 
@@ -460,4 +450,4 @@ def _one_too_many(verdict: Verdict, count: int, limit: int) -> Detection:
 
 
 def _place(detection: Detection) -> int:
-    return place_of(source_of(detection))
+    return source_of(detection).rank

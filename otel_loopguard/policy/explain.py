@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from otel_loopguard._util.text import printable
 from otel_loopguard.core import Action, Decision
+from otel_loopguard.core.decision import rank
 from otel_loopguard.core.report import decision_line
-from otel_loopguard.policy.ladder import IGNORED, ROUNDING, RUNGS, Loop, Repeat, needs, rank
+from otel_loopguard.policy.ladder import IGNORED, ROUNDING, RUNGS, Loop, Repeat, needs
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

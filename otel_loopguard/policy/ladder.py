@@ -153,11 +153,6 @@ def keys_of(detection: Detection) -> frozenset[int]:
     return detection.keys or frozenset({hash((detection.detector, detection.reason))})
 
 
-def rank(action: Action) -> int:
-    """Place in the order of force, as a key to sort by."""
-    return action.rank
-
-
 # Below this many characters (a line) an equal answer weighs less: see `evidence.weight`.
 _TELLING: Final = 100
 # A smaller share of a rest is not mentioned, as sentences show no digits of it.

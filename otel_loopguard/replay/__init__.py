@@ -15,6 +15,7 @@ from typing import Final, Protocol
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Action, Decision, Step
+from otel_loopguard.core.decision import rank
 from otel_loopguard.replay.fields import is_map, sequence
 from otel_loopguard.replay.file import read_whole
 from otel_loopguard.replay.followed_transcripts import FollowedFolders, FollowedSession
@@ -53,7 +54,7 @@ class SessionResult:
     def strongest(self) -> Action:
         """The strongest action decided; allow if there was none."""
         actions = (decision.action for decision in self.decisions)
-        return max(actions, key=lambda action: action.rank, default=Action.ALLOW)
+        return max(actions, key=rank, default=Action.ALLOW)
 
 
 class Feed(Protocol):

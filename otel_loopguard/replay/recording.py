@@ -201,10 +201,10 @@ class Recording:
     def _transcript_of(self, line: JsonObject) -> type[transcripts.Reader] | None:
         """The reader of the transcript that a line belongs to; None if it belongs to none."""
         kind = transcripts.reader_of(line)
-        if kind is None and self._transcript is not None and not _is_recorded(line):
-            # Within a transcript lines may be of any kind; spans in one file with it are spans.
-            return type(self._transcript)
-        return kind
+        if kind is not None or self._transcript is None or isinstance(line.get("steps"), list):
+            return kind
+        # Within a transcript lines may be of any kind; spans in one file with it are spans.
+        return None if span_reader_of(line) else type(self._transcript)
 
     def _take(self, kind: type[transcripts.Reader], line: JsonObject, number: int) -> Iterator[Run]:
         """Adds a line of a transcript; yields the session that ended before it."""
@@ -268,11 +268,6 @@ def _transcripts(entries: Iterable[RecordedSpan | Run]) -> Iterator[transcripts.
 def span_reader_of(value: JsonObject) -> exports.SpanReads | None:
     """The reader of the spans of a JSON object; None if it is in no format of spans."""
     return next((reads for fits, reads in _FORMATS if fits(value)), None)
-
-
-def _is_recorded(line: JsonObject) -> bool:
-    """True if a line holds spans or labelled steps."""
-    return isinstance(line.get("steps"), list) or span_reader_of(line) is not None
 
 
 class Oversized(ValueError):  # noqa: N818  # says what the text is
@@ -354,11 +349,6 @@ def _reason(error: Exception) -> str:
 
 
 def _opens_document(line: bytes) -> bool:
-    """True if a first line is the head of a document: it ends open, and parses not by itself."""
-    if not line.rstrip().endswith((b"{", b"[", b",", b":")):
-        return False
-    try:
-        parse_json(line)
-    except (ValueError, RecursionError) as error:
-        return not isinstance(error, Oversized)
-    return False
+    """True if a first line is the head of a document: it ends open, and so is none by itself."""
+    ends_open = line.rstrip().endswith((b"{", b"[", b",", b":"))
+    return ends_open and bounded.oversized(line) is None

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._control import context
 from otel_loopguard._util.errors import InternalErrors, Log, logger
 from otel_loopguard._util.lazy import lazy
 from otel_loopguard._util.locks import new_lock
@@ -116,46 +115,34 @@ class ResilienceRegistry:
         checks.finished(name, args, step.error, error, signature_of(step) if named else None)
 
 
-# Held weakly: a guard that is gone leaves nothing behind.
-_of_guard: weakref.ref[ResilienceRegistry] | None = None
 _own: ResilienceRegistry | None = None
 _making = new_lock()
 
 
-def offer(registry: ResilienceRegistry) -> None:
-    """Makes the registry of a guard the one that `resilience` uses; the latest guard's is used."""
-    global _of_guard  # noqa: PLW0603
-    _of_guard = weakref.ref(registry)
-
-
-def current() -> ResilienceRegistry:
-    """The registry of the newest guard, or a separate one without a guard.
-
-    It learns from calls, so those that have ended are judged first.
-    """
+def _current() -> ResilienceRegistry:
+    """The registry of the guard that is meant here, or a separate one without a guard."""
     global _own  # noqa: PLW0603
-    settle_all()
-    found = None if _of_guard is None else _of_guard()
-    if found is not None:
-        return found
+    guard = context.current_guard()
+    if guard is not None:
+        return guard.resilience
     with _making:
         _own = _own or ResilienceRegistry(Settings())
         return _own
 
 
 def breakers() -> Breakers:
-    """The breakers of the guard that was made last."""
-    return current().breakers
+    """The breakers of the current session's guard, else of the newest."""
+    return _current().breakers
 
 
 def recoveries() -> Recoveries:
-    """The ways to recover of the guard that was made last."""
-    return current().recoveries
+    """The ways to recover of the current session's guard, else of the newest."""
+    return _current().recoveries
 
 
 def checks() -> Checks:
-    """The checks before a call of the guard that was made last."""
-    return current().checks
+    """The checks before a call of the current session's guard, else of the newest."""
+    return _current().checks
 
 
 def breaker(name: str, kind: Of = "tool") -> AbstractContextManager[None]:
@@ -177,7 +164,7 @@ def breaker(name: str, kind: Of = "tool") -> AbstractContextManager[None]:
         What to write behind `with`; entering it raises `BreakerOpenError` where no call may be
         made.
     """
-    return current().breakers.guarding(name, kind)
+    return _current().breakers.guarding(name, kind)
 
 
 def recovering(
@@ -205,7 +192,7 @@ def recovering(
     from otel_loopguard.resilience.recovery import Call, Recovering  # noqa: PLC0415
 
     check_limit(limit_s)
-    return Recovering(current().recoveries, Call(tool, dict(args or {}), limit_s))
+    return Recovering(_current().recoveries, Call(tool, dict(args or {}), limit_s))
 
 
 def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
@@ -218,4 +205,4 @@ def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Probl
     Returns:
         Empty if nothing is known to speak against it.
     """
-    return current().checks.of(tool, args)
+    return _current().checks.of(tool, args)

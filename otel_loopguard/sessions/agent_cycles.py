@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._control.escalation import can_answer
 from otel_loopguard.core import Action, Detection, Kind, Step
-from otel_loopguard.core.decision import Severity, Source
+from otel_loopguard.core.decision import HUMAN, Severity, Source, rank
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
 from otel_loopguard.evidence.normalize import NAMED, key_of
@@ -72,7 +72,6 @@ _AGENTS: Final = 64
 _OVER: Final = 100
 """Steps without a sign of a cycle after which it is over, as many as the detectors look back."""
 
-_ESCALATION: Final = "escalate_human"
 _LOGGED: Final = {
     "found": (logging.INFO, ""),
     "intervened": (logging.WARNING, " intervention=%s"),
@@ -80,7 +79,6 @@ _LOGGED: Final = {
     "resolved": (logging.INFO, " resolution=%s"),
 }
 """The level of its line, and how the outcome is said."""
-_SEVERITIES: Final = tuple(Severity)
 
 
 @dataclass(slots=True)
@@ -107,7 +105,7 @@ class CycleEntry:
         if detection.reason not in self.patterns:
             self.patterns = (*self.patterns, detection.reason)
         self.count = max(self.count, detection.count)
-        self.severity = max(self.severity, detection.severity, key=_SEVERITIES.index)
+        self.severity = max(self.severity, detection.severity, key=rank)
         among = detection.among
         if len(self.keys) < _AGENTS:
             self.keys |= detection.keys
@@ -212,8 +210,8 @@ class CycleLog:
         if entry is None or entry.intervention == intervention:
             return
         entry.intervention = intervention
-        entry.escalated = entry.escalated or intervention == _ESCALATION
-        state = "escalated" if intervention == _ESCALATION else "intervened"
+        entry.escalated = entry.escalated or intervention == HUMAN
+        state = "escalated" if intervention == HUMAN else "intervened"
         self._line(state, entry, intervention)
 
     def _end(self, entry: CycleEntry, resolution: str) -> None:

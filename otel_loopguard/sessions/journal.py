@@ -217,8 +217,7 @@ class Codec:
         """A decision, without its message."""
         body = _DECISION.pack(
             int(decision.id, 16), int(decision.loop, 16), int(decision.fingerprint or "0", 16),
-            instant(decision.time), _ACTIONS.index(decision.action),
-            _SEVERITIES.index(decision.severity),
+            instant(decision.time), decision.action.rank, decision.severity.rank,
             decision.shadow | (decision.fingerprint is not None) << 1, decision.confidence,
             min(decision.count, _LARGEST), min(decision.threshold, _LARGEST),
             min(decision.period, _SHORT), min(decision.step, _MOST),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.text import truncate
 from otel_loopguard.core import Action, Decision, Kind, Step
-from otel_loopguard.core.decision import Severity
+from otel_loopguard.core.decision import HUMAN, Severity
 from otel_loopguard.core.report import (
     SAME,
     Act,
@@ -244,8 +244,6 @@ _SEEN, _CYCLIC, _STOPPED = 1, 2, 4
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
-_TO_A_PERSON: Final = "escalate_human"
-_WORSE: Final = {severity: rank for rank, severity in enumerate(Severity)}
 _UNUSED: Final = (0, 0, False)
 
 
@@ -449,10 +447,10 @@ class SessionStats:
     def _alert(self, decision: Decision, step: Step | None, *, loop: bool) -> None:
         """Counts a decision that is a hint or more."""
         self._alerts = (*self._alerts, decision)[-_REPORTED:]
-        if self._severity is None or _WORSE[decision.severity] > _WORSE[self._severity]:
+        if self._severity is None or decision.severity.rank > self._severity.rank:
             self._severity = decision.severity
         asks = decision.action in (Action.ASK, Action.PAUSE)
-        self._escalations += asks or decision.intervention == _TO_A_PERSON
+        self._escalations += asks or decision.intervention == HUMAN
         self._stopped |= decision.action in (Action.PAUSE, Action.ABORT)
         if loop:
             self._loop(decision, step)

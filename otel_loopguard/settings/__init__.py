@@ -17,6 +17,7 @@ from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
 
+from otel_loopguard.core.decision import Severity
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings import _sources
 from otel_loopguard.settings._group import NO_SECRET, Group, leaves, one_of, value
@@ -49,7 +50,6 @@ _TOO_SHORT: Final = (
     "`openssl rand -hex 32` makes one"
 )
 _REASONS = frozenset({"pause", "ask", "cycle"})
-_SEVERITIES = frozenset({"warning", "critical", "fatal"})
 _VERDICTS = frozenset({"annotations", "evaluations", "langfuse", "langsmith", "mlflow", "phoenix"})
 _TRAITS = frozenset({"exempt", "polls", "effect", "key", "parallel", "duration_ms"})
 
@@ -388,7 +388,7 @@ class Settings(Group):
     their usual variables; empty: none."""
 
     # Escalation.
-    escalate_on: Names = value(_REASONS, check=one_of(_REASONS | _SEVERITIES, "reason"))
+    escalate_on: Names = value(_REASONS, check=one_of(_REASONS.union(Severity), "reason"))
     """Decisions that are escalated: `pause`, `ask`, `cycle` (a cycle of agents that continues after
     an intervention), and all from a severity (`warning`, `critical`, `fatal`); empty: none."""
     escalation_fallback: Literal["skip_task", "continue", "abort", "wait"] = "skip_task"

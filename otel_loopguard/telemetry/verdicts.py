@@ -13,6 +13,7 @@ import time
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from functools import partial
@@ -373,14 +374,11 @@ class MLflow(Backend):
     @staticmethod
     def _known(trace: Any, verdict: Verdict) -> str | None:
         """The id of the assessment that this verdict made earlier."""
-        try:
-            info: dict[str, Any] = trace["trace"]["trace_info"]
-            for each in info.get("assessments", ()):
+        # Another version of MLflow may say it in another way; a second assessment does little harm.
+        with suppress(AttributeError, KeyError, TypeError):
+            for each in trace["trace"]["trace_info"].get("assessments", ()):
                 if each.get("metadata", {}).get(semconv.VERDICT_ID) == verdict.id:
                     return str(each["assessment_id"])
-        except (AttributeError, KeyError, TypeError):
-            # Not as this version of MLflow says it; a second assessment does little harm.
-            return None
         return None
 
     @staticmethod

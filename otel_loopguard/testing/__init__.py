@@ -216,12 +216,16 @@ class LoopGuardFixture:
         """
         __tracebackhide__ = True
         check_number("min_steps", min_steps, 0, whole=True)
-        allowed = _place(max_severity)
+        if max_severity not in (None, *Severity):
+            names = ", ".join(Severity)
+            msg = f"max_severity must be None or one of {names}, got {max_severity!r}"
+            raise ValueError(msg)
+        allowed = -1 if max_severity is None else Severity(max_severity).rank
         found = [
             decision
             for decision in self.decisions
             if decision.action is not Action.ALLOW
-            and _SEVERITIES.index(decision.severity) > allowed
+            and decision.severity.rank > allowed
             and decision.detector not in ignore
         ]
         if found:
@@ -273,19 +277,6 @@ class LoopGuardFixture:
         self.guard.settle()
         if self.guard.due <= now() + _HELD_NS:
             self.guard.tick(now() + _HELD_NS)
-
-
-_SEVERITIES: Final = tuple(Severity)
-
-
-def _place(severity: Severity | str | None) -> int:
-    if severity is None:
-        return -1
-    if severity not in _SEVERITIES:
-        names = ", ".join(_SEVERITIES)
-        msg = f"max_severity must be None or one of {names}, got {severity!r}"
-        raise ValueError(msg)
-    return _SEVERITIES.index(Severity(severity))
 
 
 _ALONE: Final[dict[str, Any]] = {

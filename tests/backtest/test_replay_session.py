@@ -14,7 +14,7 @@ from otel_loopguard.backtest import BacktestResult, replay_session
 from otel_loopguard.backtest import rows as forms
 from otel_loopguard.backtest.rows import SPAN, BrokenRow, parsed, row_of, span_of
 from otel_loopguard.backtest.run import run
-from otel_loopguard.cli.replay import ReplayResult, SpanResults, result_of
+from otel_loopguard.cli.replay import ReplayResult, Results, result_of
 from otel_loopguard.replay import Recording, Run
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
 
@@ -30,9 +30,9 @@ def by_session(found: Iterable[ReplayResult | BacktestResult]) -> dict[str, Any]
 
 def results_of(path: Path) -> dict[str, Any]:
     """What `replay` says of a file of spans, the guard as it stands in a process, without times."""
-    results = SpanResults(path.name, Settings())
-    closed = [result for span in spans_of(path) for result in results.add(span)]
-    found = by_session([*closed, *results.finish()])
+    found = by_session(
+        result for _, result in Results(path.name, Settings()).replay(spans_of(path))
+    )
     return {key: [(*d[:4], *d[5:]) for d in each] for key, each in found.items()}
 
 

@@ -237,6 +237,7 @@ def test_the_module_helps_as_the_command_does(words: str) -> None:
 
 
 FULL = Path("/dev/full")
+NO_SPACE = "otel-loopguard: standard output: No space left on device\n"
 
 
 def ran(redirected: str, *arguments: object) -> subprocess.CompletedProcess[str]:
@@ -252,7 +253,23 @@ def ran(redirected: str, *arguments: object) -> subprocess.CompletedProcess[str]
 def test_a_full_disk_is_one_line(runs: Path, command: str, form: str) -> None:
     done = ran(f">{FULL}", command, runs, "--format", form)
     assert done.returncode == 2
-    assert done.stderr == "otel-loopguard: standard output: No space left on device\n"
+    assert done.stderr == NO_SPACE
+
+
+@pytest.mark.skipif(not FULL.exists() and "CI" not in os.environ, reason="there is no /dev/full")
+@pytest.mark.parametrize("words", ["", "--help", "--version", "hook", "replay --help"])
+def test_help_on_a_full_disk_is_one_line(words: str) -> None:
+    done = ran(f">{FULL}", *words.split())
+    assert (done.returncode, done.stderr) == (2, NO_SPACE)
+
+
+@pytest.mark.parametrize("command", ["doctor", "transcripts", "hook status"])
+def test_a_folder_that_was_deleted_meanwhile_is_named(tmp_path: Path, command: str) -> None:
+    program = f"import os; os.rmdir(os.getcwd()); {PROGRAM}"
+    words = [sys.executable, "-c", program, *command.split()]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "otel-loopguard: the current folder: No such file or directory\n"
 
 
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])

@@ -50,6 +50,15 @@ def test_long_arguments_are_bounded() -> None:
     assert len(calls[0].raw) < 1100
 
 
+@pytest.mark.parametrize("kind", ["TimeoutError", "TypeError"])
+@pytest.mark.parametrize("text", ["", "Error: it failed\nsee the log"])
+def test_the_type_of_an_error_tells_that_no_answer_came(kind: str, text: str) -> None:
+    step = Step(Kind.TOOL, "create_order", args={}, error=True, error_type=kind, error_text=text)
+    found = ToolCallExtractor(Settings(), Progress()).extract(step)
+    assert found is not None
+    assert found.unanswered is (kind == "TimeoutError")
+
+
 IN_VAIN = "no results for weather in Paris"
 
 

@@ -283,6 +283,22 @@ def test_a_user_without_a_home_writes_nothing_where_an_agent_works(
         usual_folders()
 
 
+def test_a_link_that_another_user_laid_is_not_followed(tmp_path: Path) -> None:
+    """As in the folder for temporary files, which is used without a home; one's own link is."""
+    if os.getuid():
+        pytest.skip("only root may give a link away")
+    (tmp_path / "mine").mkdir(0o700)
+    (tmp_path / "state").symlink_to("mine")
+    folder = StateFolder(str(tmp_path / "state"))
+    os.lchown(folder.path, 12345, 12345)
+    with pytest.raises(PermissionError):
+        folder.make()
+    assert not [*(tmp_path / "mine").iterdir()]
+    os.lchown(folder.path, os.getuid(), os.getgid())
+    folder.make()
+    assert [*(tmp_path / "mine").iterdir()]
+
+
 HOOK = {"type": "command", "command": "otel-loopguard hook run claude-code"}
 
 

@@ -8,7 +8,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.core import Action, Detection, Severity, Step
 from otel_loopguard.core.decision import Source
-from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, place_of, source_of
+from otel_loopguard.policy import Policy, certainty_of, follow_ups_of, source_of
 from tests.calls import Run, call
 from tests.tables import rows
 
@@ -74,4 +74,4 @@ def test_sources(name: str, families: str, sure: str) -> None:
     said = [certainty_of(source, action, 0.6) for action in (Action.ABORT, Action.HINT)]
     assert said == [float(one) for one in sure.split()]
     later = [*Source][[*Source].index(source) + 1 :]
-    assert all(place_of(source) < place_of(each) for each in later)
+    assert all(source.rank < each.rank for each in later)

@@ -112,6 +112,21 @@ def test_none_is_on_by_default(settings: dict[str, Any]) -> None:
     assert guard.faults.counts == {}
 
 
+def test_the_guard_of_the_session_is_meant() -> None:
+    """Whatever guard was made since; without a session it is the newest."""
+    older, newest = LoopGuard(), LoopGuard()
+    failing(older, 1, session="of the older")
+    with session("of the older"):
+        for _ in range(3):
+            resilience.breakers().ended("search", "tool", ERRORS["f"])
+        assert execution.admit("search").objection == "breaker_open"
+        assert control.refused("search") is not None
+    assert older.resilience.breakers.standing("search").state == "open"
+    assert newest.resilience.breakers.all == []
+    assert resilience.breakers() is newest.resilience.breakers
+    assert execution.admit("search").objection is None
+
+
 def test_it_is_kept_for_what_fails() -> None:
     """A host, whoever asks it and how; not the shell, nor the fetching of other pages."""
     guard = LoopGuard(Settings(breaker="session"))

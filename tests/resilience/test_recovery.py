@@ -11,6 +11,7 @@ import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardAbort, resilience
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.resilience.recovery import Tally
+from tests.control.messages import new_name
 
 MISSING = RuntimeError("String not found in the file")
 
@@ -86,10 +87,11 @@ def test_a_loop_of_failing_calls_does_not_recover_for_ever() -> None:
             failing("search", OSError())
         return 1 + len(tried)
 
-    for key, expected in (("one", [3, 1, 1]), ("other", [3, 1, 1])):
+    one, other = new_name(), new_name()
+    for key, expected in ((one, [3, 1, 1]), (other, [3, 1, 1])):
         with otel_loopguard.session(key):
             assert [tries() for _ in range(3)] == expected
-    with otel_loopguard.session("one"):
+    with otel_loopguard.session(one):
         assert failing("search", OSError(), times=0) == 1
         assert tries() == 3
     assert [tries(), tries()] == [3, 3]

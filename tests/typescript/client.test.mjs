@@ -17,8 +17,8 @@ async function calls(session, count, first = 0) {
       "gen_ai.tool.call.result": "nothing was found for this query",
     };
     return {
-      traceId: Buffer.from(session.padEnd(15, "-") + String.fromCharCode(65 + number)).toString("hex"),
-      spanId: Buffer.from(session.slice(0, 7).padEnd(7, "-") + String.fromCharCode(65 + number)).toString("hex"),
+      traceId: Buffer.from(session.padEnd(15, "-") + String.fromCharCode(65 + number), "latin1").toString("hex"),
+      spanId: Buffer.from(session.slice(0, 7).padEnd(7, "-") + String.fromCharCode(65 + number), "latin1").toString("hex"),
       name: "execute_tool search", kind: 1,
       startTimeUnixNano: String(start), endTimeUnixNano: String(start + 1_000_000n),
       attributes: Object.entries(attributes).map(([key, stringValue]) => ({ key, value: { stringValue } })),
@@ -71,6 +71,12 @@ for (const session of ["..", "a/b", "a/abort", "%2F", "+&id=x"]) {
     while (!signal.aborted) await sleep(10);
   });
 }
+
+test("a session with half a surrogate pair is the one that exporters write", async () => {
+  await calls("cut \ufffd", 3);
+  const control = new LoopGuardControl({ session: "cut \ud83d", url });
+  assert.equal((await control.refresh()).action, "hint");
+});
 
 test("an abort ends the run, and fires the signal", async () => {
   const control = new LoopGuardControl({ session: "aborted", url });

@@ -115,7 +115,9 @@ export class LoopGuardControl {
     if (!options.session) throw new TypeError("LoopGuardControl needs the key of a session: { session: … }");
     this.session = options.session;
     this.#options = options;
-    this.#url = `${base.replace(/\/+$/, "")}/v1/session/control?id=${encodeURIComponent(options.session)}`;
+    // Half a surrogate pair, as where a text was cut, cannot be encoded; exporters write U+FFFD for it, too.
+    const id = encodeURIComponent(String(options.session).replace(/\p{Surrogate}/gu, "\ufffd"));
+    this.#url = `${base.replace(/\/+$/, "")}/v1/session/control?id=${id}`;
     this.#headers = token ? { authorization: `Bearer ${token}` } : {};
     this.#known = allowed(options.session);
   }
