@@ -417,6 +417,10 @@ class _Access:
             self.metrics.add(name, took, route, status or "")  # none: the client is gone
 
     def _refusal(self, request: Request) -> Response | None:
+        if request.scope["http_version"] not in {"1.0", "1.1"}:  # `localhost:4318` for gRPC
+            why = "this port takes HTTP/1.1, and gRPC has a port of its own"
+            self.refusals.note("bad_request", why)
+            return problem(505, why)
         if self.tenants.is_open and not is_loopback(_host(request)):
             why = "without tokens only requests to this machine's own names are taken"
             self.refusals.note("host", why)

@@ -443,6 +443,23 @@ def test_what_strangers_cause_is_logged_once(
     assert told.count("Exception in ASGI application") <= 1
 
 
+def test_who_takes_the_port_for_another_is_told_so(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exporter of gRPC was told of names and tokens, and Java of libraries for web sockets."""
+    offer = "GET /livez HTTP/1.1\nhost: 127.0.0.1\nconnection: upgrade\nupgrade: h2c\n\n"
+    with serving(Tenants({TOKEN: "one"})) as server:
+        with connected(server, "PRI * HTTP/2.0\n\nSM\n\n") as line:
+            assert line.recv(1000).startswith(b"HTTP/1.1 505 ")
+        with connected(server, offer) as line:
+            assert line.recv(1000).startswith(b"HTTP/1.1 200 ")
+    assert (
+        sum("gRPC has a port of its own" in one for one in caplog.messages) == 2
+    )  # and at its end
+    assert not capsys.readouterr().err
+    assert not any("token" in one for one in caplog.messages)
+
+
 def test_ids_of_other_sizes_are_none() -> None:
     """Of megabytes they stayed in tables, and no decision about them could be sent on."""
     long = b"\xff" * 100
