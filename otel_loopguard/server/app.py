@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
+from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import LONGEST_ID, MOST_REQUEST, OBSERVERS, Action, decision_row
 from otel_loopguard.server.access import Tenants, is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
@@ -295,8 +296,8 @@ async def _json(request: Request, most: int = MOST_REQUEST) -> dict[str, Any] | 
     except ClientDisconnect:
         return Response(status_code=400)
     try:
-        found: Any = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError:
+        found = parsed_json(body or b"{}")
+    except (ValueError, RecursionError):
         return problem(400, "the body is not valid JSON")
     if not isinstance(found, dict):
         return problem(422, "the body must be a JSON object")

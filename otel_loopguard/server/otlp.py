@@ -23,6 +23,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
 from otel_loopguard._util.bounded import oversized
+from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import Annotation, DecisionRecord, Engine, Event, RecordedSpan
 from otel_loopguard.replay import fields, log_records
 from otel_loopguard.replay.formats import OTLP_KINDS, OTLP_STATUSES
@@ -158,7 +159,7 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         msg = f"the body {too_much}"
         raise BadRequest(msg)
     try:
-        document: Any = orjson.loads(body)
+        document = parsed_json(body)
         if not isinstance(document, dict):
             raise ParseError  # noqa: TRY301  # it ends as those of ParseDict
         if _decode_ids(cast("object", document)) > MOST_MESSAGES:

@@ -72,6 +72,19 @@ def test_a_loop_is_stopped_whatever_the_encoding(form: str, packed: str) -> None
         assert control(server)["action"] == "abort"
 
 
+def test_json_of_cut_text_is_read() -> None:
+    """JavaScript writes half a sign where it cuts text; one such span cost its whole request."""
+    with serving() as server:
+        for number in range(5):
+            body = as_json(request(call(number))).replace(b"nothing was", b"\\ud83d nothing was")
+            post(server, body=body, **{"content-type": "application/json"}).raise_for_status()
+        assert control(server)["action"] == "abort"
+        asked = b'{"tool": "search", "arguments": {"q": "\\ud83d"}}'
+        url = f"{server.url}/v1/sessions/chat-1/control"
+        answer = CLIENT.post(url, content=asked, headers={"content-type": "application/json"})
+        assert answer.is_success
+
+
 def test_grpc_takes_the_same_requests() -> None:
     with serving(grpc="127.0.0.1:0") as server, exporter(server) as export:
         for number in range(5):
