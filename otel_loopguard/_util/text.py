@@ -10,6 +10,7 @@ Nothing here is for comparing.
 
 from __future__ import annotations
 
+import json
 import math
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
@@ -194,6 +195,32 @@ def json_object(data: bytes, most: int) -> dict[str, Any] | None:
     except orjson.JSONDecodeError:
         return None
     return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+
+
+def parsed_json(data: bytes) -> object:
+    """The value of JSON, also of JSON that orjson refuses; raises `ValueError` or `RecursionError`.
+
+    A lone surrogate, as JavaScript writes when it cuts text, becomes a question mark, a number that
+    is too large its text, and NaN null.
+    """
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError:
+        pass
+
+    def number(text: str) -> float | str:
+        value = float(text)
+        return value if math.isfinite(value) else text
+
+    def whole(text: str) -> float | str:
+        return int(text) if len(text) < _DIGITS else number(text)
+
+    found = json.loads(data, parse_int=whole, parse_float=number, parse_constant=lambda _: None)
+    return orjson.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
+
+
+_DIGITS: Final = 20
+"""Digits of the first whole number that 64 bits may not have."""
 
 
 def _encodable(value: object) -> object:

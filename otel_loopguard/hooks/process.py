@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import errno
 import json
-import math
 import os
 import shutil
 import socket
@@ -28,6 +27,7 @@ import orjson
 
 from otel_loopguard._util.bounded import oversized
 from otel_loopguard._util.errors import place_of
+from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import DecisionRecord, Settings, answer_people
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, StoreError
 from otel_loopguard.hooks.agents import AGENTS
@@ -215,7 +215,7 @@ class RequestHandler:
             raise LoopGuardSettingsError(msg)
         if engine is None or oversized(payload) is not None:
             return NOTHING, None
-        found = _loaded(payload)
+        found = parsed_json(payload)
         if not isinstance(found, dict):
             return NOTHING, None
         written = cast("dict[str, Any]", found)
@@ -248,25 +248,6 @@ def _stored(path: Path) -> bytes:
         return b""
     with path.open("rb") as file:
         return file.read(MOST_BYTES + _HEAD_BYTES)
-
-
-def _loaded(payload: bytes) -> object:
-    """The value of JSON, also of JSON that orjson refuses.
-
-    A lone surrogate, as JavaScript writes when it cuts text, becomes a question mark, a number that
-    is too large its text, and NaN null.
-    """
-    try:
-        return orjson.loads(payload)
-    except orjson.JSONDecodeError:
-        pass
-
-    def number(text: str) -> float | str:
-        value = float(text)
-        return value if math.isfinite(value) else text
-
-    found = json.loads(payload, parse_int=number, parse_float=number, parse_constant=lambda _: None)
-    return orjson.loads(json.dumps(found, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 class _Log:

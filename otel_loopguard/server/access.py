@@ -390,6 +390,10 @@ class HttpProtocol(H11Protocol):
         if self._late is None:
             self._idle.pop(self, None)
 
+    def _should_upgrade(self) -> bool:
+        # Java offers HTTP/2 with its first request; uvicorn would log how to get web sockets.
+        return False
+
     def _look(self) -> None:
         """Starts the timer for the head of a request; stops it once the head is complete."""
         # Its base has no cycle before the first request, whatever its type says.

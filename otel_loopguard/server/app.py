@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
+from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import LONGEST_ID, MOST_REQUEST, OBSERVERS, Action, decision_row
 from otel_loopguard.server.access import Tenants, is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
@@ -295,8 +296,8 @@ async def _json(request: Request, most: int = MOST_REQUEST) -> dict[str, Any] | 
     except ClientDisconnect:
         return Response(status_code=400)
     try:
-        found: Any = orjson.loads(body or b"{}")
-    except orjson.JSONDecodeError:
+        found = parsed_json(body or b"{}")
+    except (ValueError, RecursionError):
         return problem(400, "the body is not valid JSON")
     if not isinstance(found, dict):
         return problem(422, "the body must be a JSON object")
@@ -417,6 +418,10 @@ class _Access:
             self.metrics.add(name, took, route, status or "")  # none: the client is gone
 
     def _refusal(self, request: Request) -> Response | None:
+        if request.scope["http_version"] not in {"1.0", "1.1"}:  # `localhost:4318` for gRPC
+            why = "this port takes HTTP/1.1, and gRPC has a port of its own"
+            self.refusals.note("bad_request", why)
+            return problem(505, why)
         if self.tenants.is_open and not is_loopback(_host(request)):
             why = "without tokens only requests to this machine's own names are taken"
             self.refusals.note("host", why)

@@ -9,6 +9,7 @@ import secrets
 import time
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
@@ -45,6 +46,8 @@ _MOST_REPLY: Final = 64 * 1024
 _LONGEST_AFTER: Final = 40
 # As many as a tenant decides within minutes; some megabytes. Beyond that the newest count.
 MOST_EVENTS: Final = 10_000
+# Half a megabyte or so: many a next hop takes 4 MiB over gRPC, and would refuse all for ever.
+_AT_ONCE: Final = 500
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,200}")
 _RETRYABLE: Final = frozenset({429, 502, 503, 504})
 _REFUSED: Final = frozenset({400, 404, 405, 413, 415, 422, 501})
@@ -326,9 +329,9 @@ class EventLog:
             self._waiting[name or secrets.token_hex(8)] = session, record
 
     def request(self) -> tuple[logs.ExportLogsServiceRequest | None, Sequence[str]]:
-        """Returns pending events as a request, and their ids for `sent`; None for none."""
+        """Returns the oldest events as a request, and their ids for `sent`; None for none."""
         with self._lock:
-            waiting = dict(self._waiting)
+            waiting = dict(islice(self._waiting.items(), _AT_ONCE))
         if not waiting:
             return None, ()
         named = key_values({"service.name": "otel-loopguard", "tenant": self._tenant})

@@ -23,6 +23,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
 from otel_loopguard._util.bounded import oversized
+from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import Annotation, DecisionRecord, Engine, Event, RecordedSpan
 from otel_loopguard.replay import fields, log_records
 from otel_loopguard.replay.formats import OTLP_KINDS, OTLP_STATUSES
@@ -103,29 +104,29 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     """Decompresses a body.
 
     Raises:
-        UnknownForm: The encoding is neither `gzip` nor `identity`.
+        UnknownForm: The encoding is not `gzip`, `deflate` or `identity`.
         BadRequest: The body is damaged.
         TooLarge: It has more than `limit` bytes.
     """
     if encoding in {"", "identity"}:
         return body
-    if encoding != "gzip":
-        msg = f"content-encoding {encoding!r:.50} is not supported, expected gzip"
+    if encoding not in {"gzip", "x-gzip", "deflate"}:
+        msg = f"content-encoding {encoding!r:.50} is not supported, expected gzip or deflate"
         raise UnknownForm(msg)
-    inflate = zlib.decompressobj(zlib.MAX_WBITS | 16)
+    inflate = zlib.decompressobj(zlib.MAX_WBITS | 32)  # either, as its head says
     try:
         data = inflate.decompress(body, limit + 1)
     except zlib.error as error:
-        msg = f"the body is not valid gzip: {error}"
+        msg = f"the body is not valid {encoding}: {error}"
         raise BadRequest(msg) from error
     if len(data) > limit:
         msg = f"the body has more than {limit:,} bytes when decompressed"
         raise TooLarge(msg)
     if not inflate.eof:
-        msg = "the body is cut: gzip ends before its end"
+        msg = f"the body is cut: {encoding} ends before its end"
         raise BadRequest(msg)
     if inflate.unused_data:
-        msg = "the body goes on behind the end of its gzip"
+        msg = f"the body goes on behind the end of its {encoding}"
         raise BadRequest(msg)
     return data
 
@@ -158,7 +159,7 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         msg = f"the body {too_much}"
         raise BadRequest(msg)
     try:
-        document: Any = orjson.loads(body)
+        document = parsed_json(body)
         if not isinstance(document, dict):
             raise ParseError  # noqa: TRY301  # it ends as those of ParseDict
         if _decode_ids(cast("object", document)) > MOST_MESSAGES:

@@ -22,6 +22,7 @@ import pytest
 from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsServiceRequest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceResponse
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
 from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard.cli import serve
@@ -443,6 +444,23 @@ def test_what_strangers_cause_is_logged_once(
     assert told.count("Exception in ASGI application") <= 1
 
 
+def test_who_takes_the_port_for_another_is_told_so(
+    caplog: pytest.LogCaptureFixture, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """An exporter of gRPC was told of names and tokens, and Java of libraries for web sockets."""
+    offer = "GET /livez HTTP/1.1\nhost: 127.0.0.1\nconnection: upgrade\nupgrade: h2c\n\n"
+    with serving(Tenants({TOKEN: "one"})) as server:
+        with connected(server, "PRI * HTTP/2.0\n\nSM\n\n") as line:
+            assert line.recv(1000).startswith(b"HTTP/1.1 505 ")
+        with connected(server, offer) as line:
+            assert line.recv(1000).startswith(b"HTTP/1.1 200 ")
+    assert (
+        sum("gRPC has a port of its own" in one for one in caplog.messages) == 2
+    )  # and at its end
+    assert not capsys.readouterr().err
+    assert not any("token" in one for one in caplog.messages)
+
+
 def test_ids_of_other_sizes_are_none() -> None:
     """Of megabytes they stayed in tables, and no decision about them could be sent on."""
     long = b"\xff" * 100
@@ -569,6 +587,20 @@ def test_a_next_hop_of_ip_6_is_reached_over_grpc() -> None:
         with serving(forward=f"grpc://[::1]:{hop.grpc_port}") as server:
             assert send(server, 0).status_code == 200
         assert sessions(hop)
+
+
+def test_decisions_that_wait_are_no_larger_than_a_next_hop_takes() -> None:
+    """Together they were, and it refused them, and with them all spans, for ever."""
+    record = LogRecord(event_name="x" * 900)
+    with ExitStack() as running:
+        hop = running.enter_context(serving(grpc="127.0.0.1:0", most_bytes=1_000_000))
+        to = f"grpc://127.0.0.1:{hop.grpc_port}"
+        server = running.enter_context(serving(forward=to))
+        waiting = server.engines["default"].log
+        for _ in range(2_000):
+            waiting.add(record)
+        assert send(server, 0).status_code == 200
+        assert not waiting
 
 
 KEYS = ("a/b", "a/control", "a/abort", "%2e%2e", "a?b#c", "+&id=x", "ä ö")

@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -52,9 +53,9 @@ def as_json(made: ExportTraceServiceRequest) -> bytes:
     return json.dumps(document).encode()
 
 
-@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("packed", ["", "gzip", "deflate"])
 @pytest.mark.parametrize("form", ["protobuf", "json"])
-def test_a_loop_is_stopped_whatever_the_encoding(form: str, packed: bool) -> None:
+def test_a_loop_is_stopped_whatever_the_encoding(form: str, packed: str) -> None:
     with serving() as server:
         for number in range(5):
             made = request(call(number))
@@ -62,12 +63,26 @@ def test_a_loop_is_stopped_whatever_the_encoding(form: str, packed: bool) -> Non
             # A media type has no case.
             headers = {"content-type": "Application/JSON"} if form == "json" else dict(PROTOBUF)
             if packed:
-                body, headers["content-encoding"] = gzip.compress(body), "gzip"
+                pack = {"gzip": gzip.compress, "deflate": zlib.compress}[packed]
+                body, headers["content-encoding"] = pack(body), packed
             answer = post(server, body=body, **headers)
             assert answer.status_code == 200
             assert answer.headers["content-type"] == headers["content-type"].lower()
             assert answer.content == (b"{}" if form == "json" else b"")
         assert control(server)["action"] == "abort"
+
+
+def test_json_of_cut_text_is_read() -> None:
+    """JavaScript writes half a sign where it cuts text; one such span cost its whole request."""
+    with serving() as server:
+        for number in range(5):
+            body = as_json(request(call(number))).replace(b"nothing was", b"\\ud83d nothing was")
+            post(server, body=body, **{"content-type": "application/json"}).raise_for_status()
+        assert control(server)["action"] == "abort"
+        asked = b'{"tool": "search", "arguments": {"q": "\\ud83d"}}'
+        url = f"{server.url}/v1/sessions/chat-1/control"
+        answer = CLIENT.post(url, content=asked, headers={"content-type": "application/json"})
+        assert answer.is_success
 
 
 def test_grpc_takes_the_same_requests() -> None:
