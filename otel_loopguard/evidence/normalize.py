@@ -54,7 +54,6 @@ _UNLIKE: Final = count()
 
 _DECODER: Final = json.JSONDecoder()
 _WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
-_WIDE: Final = re.compile(rb"\xef\xbc[\x90-\x99]")  # full-width digits in UTF-8
 _FIRST: Final = frozenset((*range(0x80), *range(0xC0, 0x100)))
 _CHINESE: Final = frozenset(range(0xE4, 0xEA))
 _SYLLABLES: Final = frozenset((0xE3, *range(0xEA, 0xEE)))  # kana, Korean
@@ -208,9 +207,20 @@ def text_bytes(text: str) -> bytes:
         return text.strip().encode("utf-8", "surrogatepass")
 
 
+_DIGIT: Final = re.compile(
+    rb"\xd9[\xa0-\xa9]|\xdb[\xb0-\xb9]|\xe0[\xa5\xa7\xa9\xab\xad\xaf\xb1\xb3\xb5][\xa6-\xaf]|"
+    rb"\xe0[\xb9\xbb][\x90-\x99]|\xe0\xbc[\xa0-\xa9]|\xe1\x81[\x80-\x89]|\xe1\x9f[\xa0-\xa9]|"
+    rb"\xef\xbc[\x90-\x99]"
+)
+"""Digits in UTF-8: Arabic, Indic, Thai and Lao, Tibetan, Burmese, Khmer, and full-width ones."""
+_may_hold_digits: Final = prefilter(_DIGIT.pattern.decode("ascii"), of_bytes=True, any_case=False)
+
+
 def plain_digits(raw: bytes) -> bytes:
-    """UTF-8 with the full-width digits of East Asian texts as plain ones."""
-    return _WIDE.sub(lambda digit: bytes((digit[0][2] - 0x60,)), raw)
+    """UTF-8 with the digits of other scripts as plain ones."""
+    if raw.isascii() or not _may_hold_digits(raw.decode("latin-1")):
+        return raw
+    return _DIGIT.sub(lambda digit: b"%d" % int(digit[0].decode()), raw)
 
 
 def size_of(raw: bytes) -> int:
@@ -402,7 +412,7 @@ def masked_call(raw: bytes) -> bytes:
 
 def masked_numbers(raw: bytes) -> bytes:
     """An error line with every number replaced: its shape, whatever the arguments were."""
-    return _NUMBERS.sub(b"#", _masked(raw))
+    return _NUMBERS.sub(b"#", _masked(plain_digits(raw)))
 
 
 def without_volatile(arguments: dict[str, object]) -> dict[str, object]:

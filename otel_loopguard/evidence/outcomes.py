@@ -432,7 +432,7 @@ def outcome_of(
 
 def _read(raw: bytes, words: bytes, *, seen: bool, length: int = 0, cut: int = 0) -> Outcome:
     """Reads bytes; words are searched in `words`, unless not all of it is `seen`."""
-    if b"\xef\xbc" in raw:
+    if seen and not raw.isascii():
         raw, words = normalize.plain_digits(raw), normalize.plain_digits(words)
     words = words if len(words) > _SENTENCE or words.isascii() else _composed(words)
     exact = key = key_of(raw)
