@@ -109,7 +109,7 @@ class Evidence:
     """Key of the lines and records of the outcome, in whatever order; of a long one its own."""
     outcome_exact: Key | None = None
     outcome_size: int = 0
-    """Characters of the outcome."""
+    """Letters of the outcome, as many as it would have in English."""
     novelty: float | None = None
     """Part of the outcome that the session had not seen, 0 to 1; None if it is not known."""
     echo: bool = False
@@ -404,7 +404,7 @@ class ModelText:
     key: int
     """Key of the text as it is."""
     size: int
-    """Bytes of the text."""
+    """Letters of the text, as many as it would have in English."""
     words: int
     """Words of its sample."""
     structured: bool

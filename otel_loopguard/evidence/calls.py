@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import unicodedata
 from datetime import datetime
 from functools import lru_cache
 from itertools import islice
@@ -19,14 +20,14 @@ from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_byt
 from otel_loopguard.evidence.vocabulary import FILE_ARGUMENTS, WORDS, pattern_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from otel_loopguard.core import Step
     from otel_loopguard.evidence.outcomes import Outcome, Reading
     from otel_loopguard.settings import Settings
 
 _SAMPLE: Final = 256
-"""Bytes of arguments that are kept for comparison: the subject of a call usually comes first."""
+"""Characters of arguments that are kept for comparison: the subject usually comes first."""
 _PAGING, _ENDS = WORDS["paging"], WORDS["ends"]
 """Arguments that page, where they are numbers or lists that begin with one; and how far."""
 
@@ -239,7 +240,7 @@ class Calls:
 
 
 def _head(raw: bytes) -> str:
-    return raw[:_SAMPLE].decode("utf-8", "replace")
+    return raw[: 4 * _SAMPLE].decode("utf-8", "replace")[:_SAMPLE]
 
 
 _BEYOND_S: Final = 1_800.0
@@ -407,9 +408,18 @@ _NAME: Final = re.compile(r'"[^"\\]{0,64}":')
 _NAME_OR_ADDRESS: Final = re.compile(r'"[^"\\]{0,64}":|[^\s"]{0,256}[/=@\\][^\s"]{0,256}')
 """Parts of a question that are not words: names of arguments, addresses and assigned values. The
 pattern without addresses is for text that has none: looking for one costs more than all else."""
-_TERM: Final = re.compile(r"[\u3040-\u9fff\uac00-\ud7a3]{2}|[^\W\d_]{4,}")
-"""Words that carry content are longer than those that join them, except where words are not
-written apart: there pairs stand for them."""
+_LETTERS: Final = 4
+"""Words that carry content are longer than those that join them."""
+_TERM: Final = re.compile(rf"[^\W\d_]{{{_LETTERS},}}")
+_MARKS: Final = (
+    r"\u0300-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u0900-\u0963\u0970-\u0dff"
+)
+_JOINED: Final = r"\u0e01-\u0e4e\u0e81-\u0ece\u1000-\u103f\u1780-\u17d3"
+_FOREIGN_TERM: Final = re.compile(
+    rf"[\u3040-\u9fff\uac00-\ud7a3]{{2}}|[{_JOINED}]{{4,6}}|(?:[^\W\d_]|[{_MARKS}]){{2,}}"
+)
+"""In other scripts vowels and accents may be characters of their own. Where words are not written
+apart pairs stand for them, and four to six characters in Thai, Lao, Burmese and Khmer."""
 _TERMS: Final = 32
 """A sample of 256 characters has no more of them, as a rule."""
 
@@ -419,8 +429,16 @@ def terms_of(sample: str) -> frozenset[str]:
     if " " not in sample and sample.isascii():
         return frozenset()
     names = _NAME_OR_ADDRESS if _ADDRESS.search(sample) else _NAME
-    words = sorted(set(_TERM.findall(names.sub(" ", sample).lower())))
+    said = names.sub(" ", sample).lower()
+    words = sorted(set(_TERM.findall(said) if said.isascii() else _foreign_terms(said)))
     return frozenset(words[:_TERMS] if len(words) > 1 else ())
+
+
+def _foreign_terms(said: str) -> Iterator[str]:
+    for word in _FOREIGN_TERM.findall(unicodedata.normalize("NFC", said)):
+        # With its accents, which make up for the few letters of Vietnamese.
+        if word[0] >= "\u3040" or len(unicodedata.normalize("NFD", word)) >= _LETTERS:
+            yield word
 
 
 _LEAST: Final = 200

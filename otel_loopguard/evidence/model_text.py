@@ -102,9 +102,9 @@ _SENTENCES: Final = 500
 _VERSES: Final = 24
 """Sentences of the longest verse: models that repeat a page repeat it at the end, as a tail."""
 _LEAST: Final = 25
-"""Bytes of the shortest verse: a shorter one is a word that a list begins with."""
+"""Letters of the shortest verse: a shorter one is a word that a list begins with."""
 _WHOLE: Final = 12
-"""Bytes that one of its sentences has: "Step 1." is none."""
+"""Letters that one of its sentences has: "Step 1." is none."""
 _DATA: Final = ("{", "[", "<")
 _BLOCK: Final = re.compile(r"```.*?(?:```|\Z)", re.DOTALL)
 _SENTENCE: Final = re.compile(r"[^.!?\n\u061f\u0964\u3002\uff01\uff1f\uff61]+")
@@ -112,8 +112,10 @@ _SENTENCE: Final = re.compile(r"[^.!?\n\u061f\u0964\u3002\uff01\uff1f\uff61]+")
 
 
 def size_of(text: str) -> int:
-    """Bytes of a text, as of answers: a Chinese letter says as much as three of English."""
-    return len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))
+    """Letters of a text, as of answers: a Chinese character says as much as three of English."""
+    if text.isascii():
+        return len(text)
+    return normalize.size_of(text.encode("utf-8", "surrogatepass"))
 
 
 def cut(text: str, each: int) -> str:
@@ -176,8 +178,8 @@ def tail_of(text: str, longest: int, times: int, chars: int) -> Tail | None:
 def chant_of(text: str, times: int, chars: int) -> Tail | None:
     """Finds a sentence, or a few, that a text says over and over; None if there is none.
 
-    Sentences and lines are compared in a row and in groups of up to 24, one of which has 12 bytes;
-    case and spaces do not count. Blocks of code and data are left out, and a line that is no prose,
+    Sentences and lines are compared in a row and in groups of up to 24, one with 12 letters; case
+    and spaces do not count. Blocks of code and data are left out, and a line that is no prose,
     such as a row of a table, ends a row. Of a long text, head and tail are searched: 16,000
     characters and 500 sentences each.
     """
@@ -240,6 +242,14 @@ _PIECES: Final = bytes.maketrans(
 )
 
 
+_FOREIGN_ENDS: Final = re.compile(
+    rb"\xef\xbc[\x81-\x8f\x9a-\xa0]|\xe3\x80[\x81\x82\x88-\x91]|\xd8[\x8c\x9b\x9f]|"
+    rb"\xe1(?:\x9f[\x94\x95]|\x81[\x8a\x8b])"
+)
+_DANDA: Final = "\u0964".encode()
+_THAI_SPACE: Final = re.compile(rb" (?<=\xe0[\xb8-\xbb]. )")
+"""Such marks of East Asian texts, Arabic, Khmer and Burmese, of Indic scripts, and the space of
+Thai and Lao, which stands between sentences. Together they would take four times as long."""
 _OF_ALL: Final = 0x616C_6C21
 """Tells the key of a whole answer from that of a piece."""
 _OF_WORDS: Final = 0x776F_7264
@@ -333,6 +343,9 @@ def _pieces(raw: bytes, most: int = _MOST) -> Collection[bytes]:
     if not raw:
         return ()
     text = ends_of(raw).translate(_PIECES)
+    if not text.isascii():
+        text = _FOREIGN_ENDS.sub(b"\n", text).replace(_DANDA, b"\n")
+        text = _THAI_SPACE.sub(b"\n", text)
     if text.count(b"\n") < most:
         parts = text.split(b"\n")
     else:
@@ -352,7 +365,7 @@ def _differ_in_numbers(one: str, other: str) -> bool:
 _SPEAKERS: Final = 4
 """Speakers whose last sample is kept, 2,000 characters each: few write in turn."""
 _REPEATED: Final = 400
-"""Bytes that a repeated end or chant covers at least: a refrain is shorter."""
+"""Letters that a repeated end or chant covers at least: a refrain is shorter."""
 _TURN_GAP_S: Final = 2.0
 """Pause between two traces that is long enough for a user to read and answer."""
 

@@ -18,7 +18,7 @@ from otel_loopguard.evidence.errors import (
     error_text,
     is_call_error,
 )
-from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes
+from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, size_of, text_bytes
 from otel_loopguard.evidence.vocabulary import LANGUAGES, WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -432,19 +432,19 @@ def outcome_of(
 
 def _read(raw: bytes, words: bytes, *, seen: bool, length: int = 0, cut: int = 0) -> Outcome:
     """Reads bytes; words are searched in `words`, unless not all of it is `seen`."""
-    if b"\xef\xbc" in raw:
+    if seen and not raw.isascii():
         raw, words = normalize.plain_digits(raw), normalize.plain_digits(words)
     words = words if len(words) > _SENTENCE or words.isascii() else _composed(words)
     exact = key = key_of(raw)
     # One look for all that this module and the masks look for.
     tells = not seen or _may_tell(words.decode("latin-1"))
     if not tells and len(raw) > _NOTE:
-        return Outcome(exact, key, len(raw), raw, raw, False, "", length, cut)
+        return Outcome(exact, key, size_of(raw), raw, raw, False, "", length, cut)
     masked = normalize.masked_outcome(raw) if tells else raw
     if masked is not raw:
         key = key_of(masked)
     low = words[:_LOOK].lower().decode("latin-1")
-    size = len(raw) if masked is raw else len(normalize.without_marks(raw))
+    size = size_of(raw if masked is raw else normalize.without_marks(raw))
     return Outcome(exact, key, size, raw, masked, tells, low, length, cut)
 
 
@@ -549,15 +549,15 @@ _ELEMENT: Final = re.compile(r"\s{0,100}<([A-Za-z][\w.-]{0,40})>", re.ASCII)
 
 
 def _size_within(text: str, size: int) -> int:
-    """Characters of what elements are put around, as frames are; of any other text its size."""
+    """Letters of what elements are put around, as frames are; of any other text its size."""
     for _ in range(_FRAMES):
         fields = _elements(text)
         inner = fields if fields is None else _within(fields)
         if inner is fields:
             break
         if not isinstance(inner, str):
-            return len(canonical(inner))
-        text, size = inner, len(inner)
+            return size_of(canonical(inner))
+        text, size = inner, size_of(text_bytes(inner))
     return size
 
 

@@ -23,6 +23,8 @@ from otel_loopguard.evidence.normalize import (
     masked_call,
     masked_outcome,
     parsed,
+    plain_digits,
+    size_of,
     text_bytes,
 )
 from otel_loopguard.evidence.outcomes import Outcome, outcome_of, rejects, says_nothing_found
@@ -125,6 +127,22 @@ def test_a_long_text_has_the_bytes_and_the_key_that_its_utf8_has(
     assert bounded_text(text, limit * times) == bounded(text_bytes(text), limit * times)
     plain = text.encode("unicode_escape").decode()
     assert bounded_text(plain, limit * times) == bounded(text_bytes(plain), limit * times)
+
+
+@pytest.mark.parametrize("zero", "٠۰०০੦૦୦௦౦೦൦๐໐༠၀០０")
+def test_digits_of_every_script_are_digits(zero: str) -> None:
+    """Between words of any script, and other marks of its own stay."""
+    digits = "".join(chr(ord(zero) + each) for each in range(10))
+    text = "nº {0} є 第{0}号 मे । ٪ ไม้๏"
+    assert plain_digits(text.format(digits).encode()).decode() == text.format("0123456789")
+
+
+@given(st.text(max_size=300))
+def test_no_script_weighs_more_than_its_bytes(text: str) -> None:
+    """And none nothing: what has a character has a letter."""
+    raw = text.encode(errors="surrogatepass")
+    assert bool(raw) <= size_of(raw) <= len(raw)
+    assert not text.isascii() or size_of(raw) == len(text)
 
 
 def of(value: object, limit: int = 1_000_000) -> Outcome:

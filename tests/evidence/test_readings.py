@@ -182,6 +182,7 @@ READERS: Final[dict[str, Callable[..., object]]] = {
     "an answer that reports a failure": fails,
     "the length of an answer without its frame": length,
     "the length of an answer in elements": lambda said: answer(said).size,
+    "the letters of an answer": lambda said: answer(said).size,
     "what is left of the last answer": bare,
     "equal content in another order": equal(lambda said: content_key(answer(said))),
     "equal but for what changes by itself": equal(lambda said: masked_outcome(said.encode())),
