@@ -51,6 +51,7 @@ def test_requests_refusals_and_what_the_next_hop_took(hop: Hop) -> None:
             export(b"", timeout=60)
             with pytest.raises(grpc.RpcError):
                 export(b"[", timeout=60)
+        wait_for(lambda: "INVALID_ARGUMENT" in scraped(server))  # counted once it is answered
         text = scraped(server)
     assert "nowhere" not in text  # no series for whatever a stranger asks for
     for line in SERIES:
