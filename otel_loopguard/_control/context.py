@@ -20,8 +20,8 @@ from otel_loopguard._util.errors import InternalErrors, attempt, warn_blind
 from otel_loopguard._util.text import named
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Admission, Remaining
-    from otel_loopguard.core.admission import Objection
+    from otel_loopguard.core import Remaining
+    from otel_loopguard.core.admission import Admission, Objection
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation

@@ -23,8 +23,6 @@ from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
-from otel_loopguard.execution.admission import Admissions
-from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.intake import Intake
 from otel_loopguard.guard.queries import SessionQueries
 from otel_loopguard.guard.untraced import (
@@ -40,6 +38,7 @@ from otel_loopguard.resilience import ResilienceRegistry, offer
 from otel_loopguard.sessions.active import NEVER, ActiveSpan, ActiveSpans, Deferred, first_look
 from otel_loopguard.sessions.decisions import Decisions, Finding
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
+from otel_loopguard.sessions.profiler import Profiler
 from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver, asked
@@ -62,6 +61,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.core.decision import Annotation
     from otel_loopguard.detectors.llm_judge import Judge
+    from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView
@@ -110,7 +110,6 @@ class LoopGuard(SessionQueries):
         backlog: Spans of the SDK that started or ended and are not judged yet.
         ignores: Whether a span of the SDK need not be added to the backlog.
         subscribers: The callbacks for steps and decisions.
-        admissions: Answers about calls before they run.
     """
 
     def __init__(  # noqa: PLR0913
@@ -168,13 +167,11 @@ class LoopGuard(SessionQueries):
         known = None if like is None else like._registry  # noqa: SLF001  # of the same class
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
-        self.admissions = Admissions(settings, self.profiler, faults, self._writer)
-        self.profiler.machine = self.admissions.resources
+        self._admissions: Admissions | None = None
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
             settings, faults, live=live, local=local, detectors=self._registry.names,
-            misses=self.profiler.misses, fields=self.admissions.fields, log=log,
-            meters=meter_provider, loggers=logger_provider,
+            misses=self.profiler.misses, log=log, meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
         self._resilience = ResilienceRegistry(settings, faults, self._writer, log) if live else None
@@ -642,12 +639,12 @@ class LoopGuard(SessionQueries):
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
         until = time.monotonic() + self.settings.tuning.stores.flush_s
-        escalation, writer = self._escalation, self._writer
+        escalation, writer, admissions = self._escalation, self._writer, self._admissions
         parts: list[tuple[str, Callable[[], object]]] = [
             ("held", self.count_held),
             ("listeners", self.settle),
             ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
-            ("resources", self.admissions.resources.stop),
+            ("resources", lambda: admissions and admissions.resources.stop()),
             ("journal", self._sessions.close),
             ("sharing", self._replication.close),
             ("escalation", lambda: escalation and escalation.close()),
@@ -670,7 +667,8 @@ class LoopGuard(SessionQueries):
         """Resets in the child of a fork, where locks may be held by threads that are gone."""
         self.backlog.forked()
         self.profiler.forked()
-        self.admissions.forked()
+        if self._admissions is not None:
+            self._admissions.forked()
         self.telemetry.forked()
         self._start()
 
@@ -702,13 +700,7 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self._index = DecisionIndex()
         self._escalation: EscalationService | None = None
-        self.telemetry.numbers.watch(
-            State(
-                self.active, self._sessions, self._index, self._annotator,
-                self.admissions.counts, self.admissions.resources.use,
-                self._resilience, self._writer, self._waiting if self._live else None,
-            )
-        )  # fmt: skip
+        self._watch()
         self._watchdog = Watchdog(
             settings, self.reader, self.active, self._sessions, lock=self._lock, faults=faults,
             live=self._live, limits=self.profiler, tools=self._tools,
@@ -723,6 +715,31 @@ class LoopGuard(SessionQueries):
             if self._live and settings.limits_money:
                 self.subscribers.steps.append(("unpriced", listener))
 
+    def _watch(self) -> None:
+        """Has telemetry read what there is by now, when metrics are collected."""
+        asked = self._admissions
+        self.telemetry.numbers.watch(
+            State(
+                self.active, self._sessions, self._index, self._annotator,
+                asked and asked.counts, asked and asked.resources.use,
+                self._resilience, self._writer, self._waiting if self._live else None,
+            )
+        )  # fmt: skip
+
+    @property
+    def admissions(self) -> Admissions:
+        """Answers about calls before they run; loaded when somebody asks for the first."""
+        if self._admissions is None:
+            from otel_loopguard.execution.admission import Admissions  # noqa: PLC0415
+
+            with self._lock:
+                self._admissions = made = self._admissions or Admissions(
+                    self.settings, self.profiler, self.faults, self._writer
+                )
+                self.profiler.machine, self.telemetry.alerts = made.resources, made.alerts
+                self._watch()
+        return self._admissions
+
     def _subscribe(self) -> None:
         """Lists the subscribers; only what is configured is in the lists."""
         steps, decisions = self.subscribers.steps, self.subscribers.decisions
@@ -734,6 +751,8 @@ class LoopGuard(SessionQueries):
             escalation = self.escalation()
             if escalation.listens:
                 steps.append(("admin", escalation.on_step))
+        if settings.execution_queue:
+            _ = self.admissions  # likewise
         own, marks = self.subscribers.own, self.subscribers.marks
         if self.telemetry.numbers.on:
             own.append(("telemetry", self.telemetry.numbers.on_step))

@@ -24,15 +24,15 @@ from otel_loopguard.sessions.session import SavedSession, Session
 if TYPE_CHECKING:
     from otel_loopguard._util.backlog import Backlog
     from otel_loopguard._util.errors import Log
-    from otel_loopguard.core import Admission, Remaining
-    from otel_loopguard.core.admission import Objection
+    from otel_loopguard.core import Remaining
+    from otel_loopguard.core.admission import Admission, Objection
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.escalation.service import EscalationService
     from otel_loopguard.execution.admission import Admissions
-    from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.decisions import Decisions
+    from otel_loopguard.sessions.profiler import Profiler
     from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
     from otel_loopguard.sessions.resolver import SessionResolver
     from otel_loopguard.sessions.watchdog import Watchdog
@@ -57,12 +57,17 @@ class SessionQueries:
     _decisions: Decisions
     active: ActiveSpans
     _resolver: SessionResolver
-    admissions: Admissions
+    _admissions: Admissions | None
     _watchdog: Watchdog
     profiler: Profiler
 
     def _clock(self, known: int | None = None) -> int:
         """Returns the time, nanoseconds since the epoch."""
+        raise NotImplementedError
+
+    @property
+    def admissions(self) -> Admissions:
+        """Returns the answers about calls before they run."""
         raise NotImplementedError
 
     def _opened(self, span_id: int) -> ActiveSpan | None:
@@ -177,7 +182,8 @@ class SessionQueries:
             False if the decision or its session is no longer known.
         """
         with self._settled():
-            about = self.admissions.decision_of(decision_id)
+            asked = self._admissions
+            about = decision_id if asked is None else asked.decision_of(decision_id)
             return self._index.feedback(about, false_alarm=false_alarm)
 
     def admit(
@@ -293,7 +299,8 @@ class SessionHandle:
     def report(self) -> Report:
         """Returns what the session did, and what was decided about it."""
         with self.guard._settled():
-            accepted = self.guard.admissions.acceptance(self._session)
+            asked = self.guard._admissions
+            accepted = asked and asked.acceptance(self._session)
             return replace(self._session.report(), execution=accepted)
 
     def wait_advice(self) -> float:

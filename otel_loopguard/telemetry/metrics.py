@@ -92,8 +92,8 @@ class State(NamedTuple):
     sessions: SessionRegistry
     decisions: DecisionIndex
     annotator: SpanAnnotator
-    acceptance: Acceptance
-    resources: Callable[[], Mapping[str, ResourceUse]]  # mean and peak use of the machine
+    acceptance: Acceptance | None  # None before anybody asks, as of resources
+    resources: Callable[[], Mapping[str, ResourceUse]] | None  # mean and peak use of the machine
     remedies: ResilienceRegistry | None
     writer: Writer | None
     waiting: Callable[[], int] | None = None  # open escalations; None in a replay
@@ -108,7 +108,7 @@ class Totals(NamedTuple):
     """
 
     faults: InternalErrors
-    acceptance: Acceptance
+    acceptance: Acceptance | None
     annotator: SpanAnnotator
     writer: Writer | None
 
@@ -180,7 +180,7 @@ def _breakers(now: State) -> Values:
 
 
 def _resource_use(now: State) -> Values:
-    use = now.resources()
+    use: Mapping[str, ResourceUse] = {} if now.resources is None else now.resources()
     return {
         (name, statistic): getattr(use[name], statistic)
         for name in ("cpu", "memory", "io_wait")
@@ -191,9 +191,14 @@ def _resource_use(now: State) -> Values:
 
 def _hit_rate(now: State) -> Values:
     """Share of estimates based on past calls, in percent; nothing before the first estimate."""
-    estimates = now.acceptance.estimates
+    estimates = Counter[str]() if now.acceptance is None else now.acceptance.estimates
     total = estimates.total()
     return {(): 100 * estimates["profile"] / total} if total else {}
+
+
+def _of_asked(read: Callable[[Acceptance], Values]) -> Callable[[Totals], Values]:
+    """Reads what was asked before calls; nothing before the first question."""
+    return lambda kept: {} if kept.acceptance is None else read(kept.acceptance)
 
 
 def _of_store(read: Callable[[Writer], Values]) -> Callable[[State | Totals], Values]:
@@ -246,13 +251,13 @@ _READ: Final[Mapping[str, Callable[[State], Values]]] = {
     ),
 }
 _TOTAL: Final[Mapping[str, Callable[[Totals], Values]]] = {
-    semconv.METRIC_EXECUTION_CHOICES: lambda kept: {
-        (choice.value,): count for choice, count in kept.acceptance.choices.items()
-    },
-    semconv.METRIC_EXECUTION_ANSWERS: lambda kept: dict(kept.acceptance.answers),
-    semconv.METRIC_ESTIMATES: lambda kept: {
-        (source,): count for source, count in kept.acceptance.estimates.items()
-    },
+    semconv.METRIC_EXECUTION_CHOICES: _of_asked(
+        lambda asked: {(choice.value,): count for choice, count in asked.choices.items()}
+    ),
+    semconv.METRIC_EXECUTION_ANSWERS: _of_asked(lambda asked: dict(asked.answers)),
+    semconv.METRIC_ESTIMATES: _of_asked(
+        lambda asked: {(source,): count for source, count in asked.estimates.items()}
+    ),
     semconv.METRIC_STORE_WRITES: _of_store(_writes),
     semconv.METRIC_STORE_RETRIES: _of_store(lambda writer: {(): writer.retries}),
     semconv.METRIC_EXPORTER_EXPORTED: lambda kept: {("queue_full",): kept.annotator.dropped},
