@@ -46,10 +46,10 @@ from otel_loopguard.sessions.session import Session
 from otel_loopguard.sessions.watchdog import Stall, Watchdog
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.dedup import SpanDeduplicator
-from otel_loopguard.spans.keys import plan_above
 from otel_loopguard.spans.messages import fetched
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.sdk_views import REWRITTEN, ActiveSpanView, EndedSpanView
+from otel_loopguard.spans.steps import plan_above
 from otel_loopguard.telemetry import State, Telemetry
 from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 

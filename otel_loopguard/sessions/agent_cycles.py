@@ -13,7 +13,7 @@ from otel_loopguard.core.decision import Severity, Source
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
 from otel_loopguard.evidence.normalize import NAMED, key_of
-from otel_loopguard.spans.keys import as_handoff, hands_off
+from otel_loopguard.spans.steps import as_handoff, hands_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
