@@ -33,8 +33,8 @@ from otel_loopguard._control.context import (
     session_at,
     set_current_call,
 )
-from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import flag_refuses, gate_at, note_refusal, objected, spellings
+from otel_loopguard._control.flag import asks, note_refusal
+from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import logger, warn_blind
