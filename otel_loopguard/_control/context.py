@@ -18,11 +18,12 @@ from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt, warn_blind
 from otel_loopguard._util.text import named
+from otel_loopguard._util.worker import Callbacks
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Remaining
     from otel_loopguard.core.admission import Admission, Objection
-    from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
+    from otel_loopguard.core.report import AgentCycle, Context, Escalation, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.settings import Settings
@@ -159,6 +160,19 @@ class Guard(Protocol):
 
 
 _guards: Final[WeakList[Guard]] = WeakList()
+DECISIONS: Final = Callbacks("on_decision")
+ESCALATIONS: Final = Callbacks("on_escalation")
+
+
+class EscalationBackend(Protocol):
+    """The escalations of one guard."""
+
+    def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool: ...
+    def open_escalations(self) -> list[Escalation]: ...
+
+
+BACKENDS: Final[WeakList[EscalationBackend]] = WeakList()
+"""The escalations of the guards of this process."""
 
 
 def register_guard(guard: Guard) -> None:

@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.context import CurrentCall, register_guard
-from otel_loopguard._control.escalation import DECISIONS
+from otel_loopguard._control.context import DECISIONS, CurrentCall, register_guard
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, Flag, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog, Event

@@ -7,7 +7,7 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.escalation import can_answer
+from otel_loopguard._control.context import ESCALATIONS
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.core.decision import Severity, Source
 from otel_loopguard.core.report import AgentCycle
@@ -45,13 +45,22 @@ def stops_handoffs(control: Control) -> bool:
     return decision.source is Source.GRAPH_LOOP
 
 
+def _can_answer(settings: Settings) -> bool:
+    """True if people have any way to resume a paused session.
+
+    A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
+    """
+    ways = (settings.webhook_url, settings.store_url, settings.control_socket)
+    return any(ways) or bool(ESCALATIONS)
+
+
 def attended(found: list[Detection], settings: Settings, *, live: bool) -> list[Detection]:
     """Removes pauses that nobody could end, because no channel to people is set up.
 
     A replay keeps a pause where a hint would take its place, to show what happens if somebody can
     answer. A verdict without a ladder, such as a budget's, has nothing to show there.
     """
-    if can_answer(settings):
+    if _can_answer(settings):
         return found
     return [
         replace(one, max_action=one.unanswered, own=one.own and one.unanswered)
