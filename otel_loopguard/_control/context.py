@@ -185,6 +185,11 @@ def unregister_guard(guard: Guard) -> None:
     _guards.remove(guard)
 
 
+def newest_guard() -> Guard | None:
+    """Returns the guard of this process that was made last."""
+    return next(reversed(list(_guards)), None)
+
+
 def live_guards() -> list[Guard]:
     """Returns all guards of this process; everything that ended by now is judged."""
     settle_all()

@@ -23,7 +23,7 @@ from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
 from otel_loopguard.guard.intake import Intake
-from otel_loopguard.guard.queries import SessionQueries
+from otel_loopguard.guard.queries import SessionQueries, is_resilience_used
 from otel_loopguard.guard.untraced import (
     Messages,
     Untraced,
@@ -33,7 +33,6 @@ from otel_loopguard.guard.untraced import (
 )
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
-from otel_loopguard.resilience import ResilienceRegistry, offer
 from otel_loopguard.sessions.active import NEVER, ActiveSpan, ActiveSpans, Deferred, first_look
 from otel_loopguard.sessions.decisions import Decisions, Finding
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
@@ -61,6 +60,7 @@ if TYPE_CHECKING:
     from otel_loopguard.core.decision import Annotation
     from otel_loopguard.detectors.llm_judge import Judge
     from otel_loopguard.execution.admission import Admissions
+    from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView
@@ -173,10 +173,10 @@ class LoopGuard(SessionQueries):
             misses=self.profiler.misses, log=log, meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
-        self._resilience = ResilienceRegistry(settings, faults, self._writer, log) if live else None
-        if self._resilience is not None:
-            offer(self._resilience)
+        self._resilience: ResilienceRegistry | None = None
         self._start()
+        if live and (self._writer is not None or settings.breaker != "off" or is_resilience_used()):
+            _ = self.resilience
         if live:
             self._replication.start()
             if local:
@@ -739,10 +739,27 @@ class LoopGuard(SessionQueries):
                 self._watch()
         return self._admissions
 
+    @property
+    def resilience(self) -> ResilienceRegistry:
+        """Breakers, recoveries and checks; loaded when somebody asks, and learns from then on."""
+        if self._resilience is None:
+            from otel_loopguard.resilience import ResilienceRegistry  # noqa: PLC0415
+
+            made = ResilienceRegistry(self.settings, self.faults, self._writer, self.log)
+            with self._lock:
+                if self._resilience is None:
+                    self._resilience = made
+                    self._teach(made)
+                    self._watch()
+        return self._resilience
+
+    def _teach(self, found: ResilienceRegistry) -> None:
+        own = self.subscribers.own
+        own.append(("lessons", lambda seen: found.learn(seen.step, seen.session.key)))
+
     def _subscribe(self) -> None:
         """Lists the subscribers; only what is configured is in the lists."""
         steps, decisions = self.subscribers.steps, self.subscribers.decisions
-        resilience = self._resilience
         on_step, on_decision = self._on_step, self._on_decision
         settings, faults = self.settings, self.faults
         if self._live and (settings.webhook_url or settings.store_url or settings.control_socket):
@@ -757,8 +774,8 @@ class LoopGuard(SessionQueries):
             own.append(("telemetry", self.telemetry.numbers.on_step))
             marks.append(("telemetry", self.telemetry.numbers.on_decision))
         own.append(("profile", self._profile))
-        if resilience is not None:
-            own.append(("lessons", lambda seen: resilience.learn(seen.step, seen.session.key)))
+        if self._resilience is not None:
+            self._teach(self._resilience)
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         # The few steps that it may have to warn of.

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -38,6 +39,11 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry import Telemetry
+
+
+def is_resilience_used() -> bool:
+    """True if anything here may ask for breakers or checks: it has imported them."""
+    return "otel_loopguard.resilience" in sys.modules
 
 
 class SessionQueries:
@@ -224,6 +230,8 @@ class SessionQueries:
             None without an objection, and in a guard that may not deny.
         """
         self.backlog.settle()
+        if not is_resilience_used():
+            return None
         task = Task("0", tool, args=args, agent=self._agent(span_id))
         return self.admissions.forbidding(task, session)
 

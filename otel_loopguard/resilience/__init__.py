@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import weakref
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from otel_loopguard._control.context import newest_guard
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.errors import InternalErrors, Log, logger
 from otel_loopguard._util.lazy import lazy
@@ -116,16 +116,13 @@ class ResilienceRegistry:
         checks.finished(name, args, step.error, error, signature_of(step) if named else None)
 
 
-# Held weakly: a guard that is gone leaves nothing behind.
-_of_guard: weakref.ref[ResilienceRegistry] | None = None
 _own: ResilienceRegistry | None = None
 _making = new_lock()
 
 
-def offer(registry: ResilienceRegistry) -> None:
-    """Makes the registry of a guard the one that `resilience` uses; the latest guard's is used."""
-    global _of_guard  # noqa: PLW0603
-    _of_guard = weakref.ref(registry)
+def _newest() -> ResilienceRegistry | None:
+    guard: Any = newest_guard()  # a `LoopGuard`, which stands above
+    return None if guard is None else guard.resilience
 
 
 def current() -> ResilienceRegistry:
@@ -135,7 +132,7 @@ def current() -> ResilienceRegistry:
     """
     global _own  # noqa: PLW0603
     settle_all()
-    found = None if _of_guard is None else _of_guard()
+    found = _newest()
     if found is not None:
         return found
     with _making:
@@ -219,3 +216,6 @@ def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Probl
         Empty if nothing is known to speak against it.
     """
     return current().checks.of(tool, args)
+
+
+_newest()  # a guard that was made before this is imported learns from now on
