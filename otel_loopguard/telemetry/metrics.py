@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from otel_loopguard import semconv
+from otel_loopguard._util.bounded import UNKNOWN, CardinalityLimit
 from otel_loopguard._util.tables import Row, read_table
 from otel_loopguard.telemetry.events import AGENT
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 OPERATION: Final = "db.operation.name"
 SYSTEM: Final = "db.system.name"
 
-UNKNOWN: Final = "unknown"
-OTHER: Final = "other"
-
 _COMPONENT: Final = ("loopguard", "loopguard_span_exporter")
 _STORE_STATES: Final = {
     "healthy": "available", "slow": "degraded", "full": "degraded", "read_only": "degraded",
@@ -38,39 +36,6 @@ Kind = Literal["counter", "updowncounter", "gauge", "histogram"]
 Key = tuple[str, ...]
 """Values of the attributes of a metric, in its order; empty for one that is left out."""
 Values = Mapping[Key, float]
-
-
-class CardinalityLimit:
-    """The first `most` different names; all others are `other`. Takes no lock.
-
-    Two threads may each add the last one; that is one too many, and does no harm.
-    """
-
-    LONGEST: Final = 200
-    """Characters of a name. Names of agents and tools are far shorter; what is longer is content
-    that an instrumentation put in their place."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: dict[str, str] = {}
-
-    def get(self, name: str | None) -> str:
-        """The value of an attribute for a name: `unknown` for none, cut at 200 characters."""
-        if not name:
-            return UNKNOWN
-        name = name[: self.LONGEST]
-        found = self._known.get(name)
-        if found is None:
-            if len(self._known) >= self._most:
-                return OTHER
-            # Prometheus' page is written as a whole: half of a character would be its end.
-            found = self._known[name] = name.encode("utf-8", "backslashreplace").decode()
-        return found
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The known names, in the order of their arrival."""
-        return tuple(self._known.values())
 
 
 class Acceptance(Protocol):
