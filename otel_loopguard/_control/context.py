@@ -18,11 +18,12 @@ from otel_loopguard._util.bounded import WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt, warn_blind
 from otel_loopguard._util.text import named
+from otel_loopguard._util.worker import Callbacks
 
 if TYPE_CHECKING:
-    from otel_loopguard.core import Admission, Remaining
-    from otel_loopguard.core.admission import Objection
-    from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
+    from otel_loopguard.core import Remaining
+    from otel_loopguard.core.admission import Admission, Objection
+    from otel_loopguard.core.report import AgentCycle, Context, Escalation, Happening, Report, Topic
     from otel_loopguard.core.task import Task
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.settings import Settings
@@ -161,6 +162,19 @@ class Guard(Protocol):
 
 
 _guards: Final[WeakList[Guard]] = WeakList()
+DECISIONS: Final = Callbacks("on_decision")
+ESCALATIONS: Final = Callbacks("on_escalation")
+
+
+class EscalationBackend(Protocol):
+    """The escalations of one guard."""
+
+    def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool: ...
+    def open_escalations(self) -> list[Escalation]: ...
+
+
+BACKENDS: Final[WeakList[EscalationBackend]] = WeakList()
+"""The escalations of the guards of this process."""
 
 
 def register_guard(guard: Guard) -> None:
@@ -171,6 +185,11 @@ def register_guard(guard: Guard) -> None:
 def unregister_guard(guard: Guard) -> None:
     """Unregisters a guard."""
     _guards.remove(guard)
+
+
+def newest_guard() -> Guard | None:
+    """Returns the guard of this process that was made last."""
+    return next(reversed(list(_guards)), None)
 
 
 def live_guards() -> list[Guard]:

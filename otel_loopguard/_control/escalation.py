@@ -2,89 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-from otel_loopguard._control.context import known_session
+from otel_loopguard._control.context import BACKENDS, DECISIONS, ESCALATIONS, known_session
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.bounded import WeakList
-from otel_loopguard._util.errors import InternalErrors, swallow, warn_blind
-from otel_loopguard._util.text import expected
-from otel_loopguard._util.worker import BackgroundWorker
+from otel_loopguard._util.errors import warn_blind
 from otel_loopguard.errors import EscalationError
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Decision
     from otel_loopguard.core.report import Escalation
     from otel_loopguard.core.task import Task
-    from otel_loopguard.settings import Settings
-
-# A burst of a large fleet; one that takes longer for each than they come loses the oldest.
-_WAITING_EVENTS: Final = 1000
-_Notice = tuple[Any, InternalErrors, Callable[[object], object] | None]
-
-
-class Callbacks:
-    """The callbacks for one kind of event. May be called from any thread; nobody waits for them.
-
-    Each has a thread of its own, and is called with one event after the other. At most 1000 wait
-    for it; beyond that the oldest are dropped. What it raises, and what is dropped, is counted.
-    """
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        # Adding and removing are atomic; `notify` iterates over a copy.
-        self._workers: dict[BackgroundWorker[_Notice], str | None] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._workers)
-
-    def add(self, callback: Callable[[Any], object], session: str | None) -> Callable[[], None]:
-        """Adds a callback, of one session or of all; returns what removes it."""
-        if not callable(callback):
-            raise TypeError(expected("a function", callback))
-
-        def deliver(notice: _Notice) -> None:
-            event, faults, then = notice
-            with swallow(faults, self._name):
-                try:
-                    said = callback(event)
-                except Exception:
-                    raise
-                except BaseException as fault:  # noqa: BLE001  # it would end the thread
-                    faults.note(self._name, fault)
-                else:
-                    if then is not None:
-                        then(said)
-
-        worker = BackgroundWorker(
-            "listener",
-            deliver,
-            InternalErrors(),
-            maximum=_WAITING_EVENTS,
-            drop_oldest=True,
-            suppress=False,
-        )
-        self._workers[worker] = session
-
-        def remove() -> None:
-            self._workers.pop(worker, None)
-            worker.stop()
-
-        return remove
-
-    def notify(
-        self, event: Decision | Escalation, faults: InternalErrors,
-        then: Callable[[object], object] | None = None,
-    ) -> None:  # fmt: skip
-        """Queues an event for every callback; `then` gets what each gave back."""
-        for worker, only in tuple(self._workers.items()):
-            if only in {None, event.session} and not worker.put((event, faults, then)):
-                faults.note(self._name, OverflowError("a callback is too slow"))
-
-
-DECISIONS: Final = Callbacks("on_decision")
-ESCALATIONS: Final = Callbacks("on_escalation")
 
 
 def on_decision(
@@ -108,26 +37,6 @@ def on_decision(
         A function that removes the callback.
     """
     return DECISIONS.add(callback, session)
-
-
-class EscalationBackend(Protocol):
-    """The escalations of one guard."""
-
-    def answer(self, escalation_id: str, said: Mapping[str, object]) -> bool: ...
-    def open_escalations(self) -> list[Escalation]: ...
-
-
-BACKENDS: Final[WeakList[EscalationBackend]] = WeakList()
-"""The escalations of the guards of this process."""
-
-
-def can_answer(settings: Settings) -> bool:
-    """True if people have any way to resume a paused session.
-
-    A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
-    """
-    ways = (settings.webhook_url, settings.store_url, settings.control_socket)
-    return any(ways) or bool(ESCALATIONS)
 
 
 def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> str | None:

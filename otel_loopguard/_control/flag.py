@@ -1,4 +1,4 @@
-"""The control flag of a session, as its runtime sees it, and what it gets with its first step."""
+"""The control flag of a session as its runtime sees it, and what was told in place of results."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 import unicodedata
 import weakref
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -20,14 +20,16 @@ from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import steady, waits
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.worker import weak_reference
-from otel_loopguard.core import Action, Decision
+from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.core.progress import Milestones
-from otel_loopguard.errors import PlanError
+from otel_loopguard.errors import BreakerOpenError, LoopGuardAbort, LoopGuardPaused, PlanError
 from otel_loopguard.plans import MOST_FOLLOWED, checked, follow
+from otel_loopguard.semconv import ERROR_DENY
 
 if TYPE_CHECKING:
     import asyncio
 
+    from otel_loopguard.core import Step
     from otel_loopguard.core.report import Memory
     from otel_loopguard.core.task import Task
 
@@ -539,6 +541,54 @@ def any_news() -> bool:
     Usually none has, and then no flag has to be looked up.
     """
     return bool(STOPPING or _unheard)
+
+
+# What a session is told in place of a result is the guard's own words, which are no evidence. An
+# adapter leaves a refused call as a span with `error.type` = `loopguard_deny`. Where a framework,
+# or the application, makes a failed call or a result of it, it is known by the type of the
+# exception or by the text that the session was told.
+_RAISED: Final = {kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)}
+_CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
+# Refused calls whose answers have not been seen yet: as a rule those of one answer of a model.
+_UNANSWERED: Final = 16
+_SHORT: Final = 20
+"""Characters up to which a text, such as that of a check, may be part of another by chance."""
+_AROUND: Final = 200
+"""Characters that frameworks put around an exception's text, as in "Error: … Please fix it."."""
+_unclaimed: deque[str] = deque(maxlen=_UNANSWERED)
+"""What was told while no session was known; it may be about a call of any session."""
+
+
+def note_refusal(flag: Flag | None, *texts: str | None) -> None:
+    """Notes what a session was told in place of a result."""
+    said = [text for text in texts if text]
+    if flag is None:
+        _unclaimed.extend(said)
+        return
+    flag.refusals = (*flag.refusals, *said)[-_UNANSWERED:]
+
+
+def recognise(step: Step, flag: Flag) -> None:
+    """Marks the step of a call that the guard refused, as an adapter marks its span."""
+    if step.kind not in _CALLS or (step.error and step.refused):
+        return
+    raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
+    waiting = flag.refusals or _unclaimed
+    if raised or (waiting and _is_told(step, (*flag.refusals, *_unclaimed))):
+        step.error, step.error_type = True, ERROR_DENY
+        step.reading = None
+
+
+def _is_told(step: Step, known: Collection[str]) -> bool:
+    """True if the answer or the error of a call is what was told in its place."""
+    # A hint may follow a result: only a text that is nothing else is no result.
+    if isinstance(step.outcome, str) and step.outcome.strip() in known:
+        return True
+    said = step.error_text if step.error else None
+    return said is not None and any(
+        said == one or (len(one) >= _SHORT and len(said) <= len(one) + _AROUND and one in said)
+        for one in known
+    )
 
 
 def running_trio() -> Any:

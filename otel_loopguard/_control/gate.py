@@ -1,10 +1,4 @@
-"""Questions of an agent's own loop, actions of people on a session, and refusals of calls.
-
-What a session is told in place of a result is the guard's own words, which are no evidence. An
-adapter leaves a refused call as a span with `error.type` = `loopguard_deny`. Where a framework, or
-the application, makes a failed call or a result of it, it is known by the type of the exception or
-by the text that the session was told.
-"""
+"""Questions of an agent's own loop, actions of people on a session, and refusals of calls."""
 
 from __future__ import annotations
 
@@ -12,7 +6,7 @@ import functools
 import math
 import sys
 from collections import deque
-from collections.abc import Collection, Generator, Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 from opentelemetry import trace
@@ -28,21 +22,20 @@ from otel_loopguard._control.flag import (
     Flag,
     any_news,
     is_reserved,
+    note_refusal,
     running_trio,
 )
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import logger, quietly, warn_blind
 from otel_loopguard._util.text import check_limit, expected
-from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.core import Action
 from otel_loopguard.errors import (
-    BreakerOpenError,
     LoopGuardAbort,
     LoopGuardPaused,
     LoopGuardSettingsError,
     LoopGuardStop,
 )
-from otel_loopguard.semconv import ERROR_DENY
 
 if TYPE_CHECKING:
     from otel_loopguard._control.context import SessionHandle
@@ -359,52 +352,6 @@ def _in_asyncio() -> bool:
         return asyncio is not None and asyncio.get_running_loop() is not None
     except RuntimeError:
         return False
-
-
-_RAISED: Final = {kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)}
-_CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
-# Refused calls whose answers have not been seen yet: as a rule those of one answer of a model.
-_UNANSWERED: Final = 16
-_SHORT: Final = 20
-"""Characters up to which a text, such as that of a check, may be part of another by chance."""
-_AROUND: Final = 200
-"""Characters that frameworks put around an exception's text, as in "Error: … Please fix it."."""
-
-
-_unclaimed: deque[str] = deque(maxlen=_UNANSWERED)
-"""What was told while no session was known; it may be about a call of any session."""
-
-
-def note_refusal(flag: Flag | None, *texts: str | None) -> None:
-    """Notes what a session was told in place of a result."""
-    said = [text for text in texts if text]
-    if flag is None:
-        _unclaimed.extend(said)
-        return
-    flag.refusals = (*flag.refusals, *said)[-_UNANSWERED:]
-
-
-def recognise(step: Step, flag: Flag) -> None:
-    """Marks the step of a call that the guard refused, as an adapter marks its span."""
-    if step.kind not in _CALLS or (step.error and step.refused):
-        return
-    raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
-    waiting = flag.refusals or _unclaimed
-    if raised or (waiting and _is_told(step, (*flag.refusals, *_unclaimed))):
-        step.error, step.error_type = True, ERROR_DENY
-        step.reading = None
-
-
-def _is_told(step: Step, known: Collection[str]) -> bool:
-    """True if the answer or the error of a call is what was told in its place."""
-    # A hint may follow a result: only a text that is nothing else is no result.
-    if isinstance(step.outcome, str) and step.outcome.strip() in known:
-        return True
-    said = step.error_text if step.error else None
-    return said is not None and any(
-        said == one or (len(one) >= _SHORT and len(said) <= len(one) + _AROUND and one in said)
-        for one in known
-    )
 
 
 _REASONS = {"breaker_open": "breaker", "check_failed": "check"}

@@ -14,7 +14,6 @@ from urllib.parse import quote_plus
 
 import orjson
 
-from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, POLICY, RESERVED, is_reserved
 from otel_loopguard._util.bounded import BoundedDict, WeakList
 from otel_loopguard._util.clock import AHEAD_NS
@@ -218,7 +217,10 @@ class ControlReplication:
         """Hears of flags and of other processes from here on: the guard has its sessions."""
         OBSERVERS.add(self.changed)
         _replications.add(self)
-        keyring.add(self._settings.propagation_key.get_secret_value())
+        if key := self._settings.propagation_key.get_secret_value():
+            from otel_loopguard._control import signing  # noqa: PLC0415  # with a key only
+
+            signing.add(key)
 
     def forked(self) -> None:
         """Starts anew in the child of a fork, which has an origin and subscriptions of its own."""

@@ -150,6 +150,43 @@ class WeakList(Generic[_Item]):
         return (found for one in self._known if (found := one()) is not None)
 
 
+UNKNOWN: Final = "unknown"
+OTHER: Final = "other"
+
+
+class CardinalityLimit:
+    """The first `most` different names; all others are `other`. Takes no lock.
+
+    Two threads may each add the last one; that is one too many, and does no harm.
+    """
+
+    LONGEST: Final = 200
+    """Characters of a name. Names of agents and tools are far shorter; what is longer is content
+    that an instrumentation put in their place."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._known: dict[str, str] = {}
+
+    def get(self, name: str | None) -> str:
+        """The value of an attribute for a name: `unknown` for none, cut at 200 characters."""
+        if not name:
+            return UNKNOWN
+        name = name[: self.LONGEST]
+        found = self._known.get(name)
+        if found is None:
+            if len(self._known) >= self._most:
+                return OTHER
+            # Prometheus' page is written as a whole: half of a character would be its end.
+            found = self._known[name] = name.encode("utf-8", "backslashreplace").decode()
+        return found
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """The known names, in the order of their arrival."""
+        return tuple(self._known.values())
+
+
 LONGEST: Final = 1_000_000
 """Characters of the longest text that is parsed."""
 

@@ -17,6 +17,7 @@ from opentelemetry import context as otel_context
 
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.locks import Signal, new_lock, reset_after_fork, start_thread
+from otel_loopguard._util.text import expected
 
 _SUPPRESSED: Final = "suppress_instrumentation"
 """The key that instrumentations look for (OpenTelemetry's contrib packages)."""
@@ -261,6 +262,65 @@ class BackgroundWorker(Generic[_Item]):
         finally:
             self._delivering = False
         return 0
+
+
+# A burst of a large fleet; one that takes longer for each than they come loses the oldest.
+_WAITING_EVENTS: Final = 1000
+_Notice = tuple[Any, InternalErrors, Callable[[object], object] | None]
+
+
+class Callbacks:
+    """The callbacks for one kind of event. May be called from any thread; nobody waits for them.
+
+    Each has a thread of its own, and is called with one event after the other. At most 1000 wait
+    for it; beyond that the oldest are dropped. What it raises, and what is dropped, is counted.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        # Adding and removing are atomic; `notify` iterates over a copy.
+        self._workers: dict[BackgroundWorker[_Notice], str | None] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._workers)
+
+    def add(self, callback: Callable[[Any], object], session: str | None) -> Callable[[], None]:
+        """Adds a callback, of one session or of all; returns what removes it."""
+        if not callable(callback):
+            raise TypeError(expected("a function", callback))
+
+        def deliver(notice: _Notice) -> None:
+            event, faults, then = notice
+            with swallow(faults, self._name):
+                try:
+                    said = callback(event)
+                except Exception:
+                    raise
+                except BaseException as fault:  # noqa: BLE001  # it would end the thread
+                    faults.note(self._name, fault)
+                else:
+                    if then is not None:
+                        then(said)
+
+        worker = BackgroundWorker(
+            "listener", deliver, InternalErrors(),
+            maximum=_WAITING_EVENTS, drop_oldest=True, suppress=False,
+        )  # fmt: skip
+        self._workers[worker] = session
+
+        def remove() -> None:
+            self._workers.pop(worker, None)
+            worker.stop()
+
+        return remove
+
+    def notify(
+        self, event: Any, faults: InternalErrors, then: Callable[[object], object] | None = None
+    ) -> None:
+        """Queues an event for every callback; `then` gets what each gave back."""
+        for worker, only in tuple(self._workers.items()):
+            if only in {None, event.session} and not worker.put((event, faults, then)):
+                faults.note(self._name, OverflowError("a callback is too slow"))
 
 
 _FIRST_PAUSE_S: Final = 0.05

@@ -17,9 +17,9 @@ from otel_loopguard.cli.output import Format, Inputs, console, give, say, senten
 from otel_loopguard.cli.replay import ReplayResult, Results, recorded_steps
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.replay import Recording, Run, Transcript
 from otel_loopguard.replay.file import untold
+from otel_loopguard.sessions.profiler import Profiler
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

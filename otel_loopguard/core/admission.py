@@ -6,20 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from otel_loopguard._util.text import StrEnum
+from otel_loopguard.core.decision import Choice
 
 if TYPE_CHECKING:
     from otel_loopguard.core.decision import Decision, FollowUp, Source
-
-
-class Choice(StrEnum):
-    """A way to execute a call or a batch."""
-
-    EXECUTE_SYNC = "execute_sync"
-    PROMPT_USER = "prompt_user"
-    AUTO_BACKGROUND = "auto_background"
-    DEFER = "defer"
-    DENY = "deny"
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,6 +117,16 @@ class FollowUp(StrEnum):
     RETRY_WHEN_RESOURCES_AVAILABLE = "retry_when_resources_available"
 
 
+class Choice(StrEnum):
+    """A way to execute a call or a batch."""
+
+    EXECUTE_SYNC = "execute_sync"
+    PROMPT_USER = "prompt_user"
+    AUTO_BACKGROUND = "auto_background"
+    DEFER = "defer"
+    DENY = "deny"
+
+
 class AgentsInCycle(NamedTuple):
     """Which agents hand the same work around, from when to when.
 

@@ -8,8 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.context import sessions_at
-from otel_loopguard._control.escalation import BACKENDS, ESCALATIONS
+from otel_loopguard._control.context import BACKENDS, ESCALATIONS, sessions_at
 from otel_loopguard._control.flag import APPLICATION, OBSERVERS, TIME_LIMIT, Flag, declare
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now as clock

@@ -10,14 +10,14 @@ from opentelemetry import trace
 from otel_loopguard._control import context
 from otel_loopguard._control.flag import asks
 from otel_loopguard._util.text import expected, named
-from otel_loopguard.core import Acceptance, Admission, Choice
-from otel_loopguard.core.admission import Factors, ResourceUse
+from otel_loopguard.core import Choice
+from otel_loopguard.core.admission import Acceptance, Admission, Factors, ResourceUse
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
+from otel_loopguard.execution.admission import Admissions  # noqa: TC001  # not on the first call
 from otel_loopguard.plans import checked
 
 if TYPE_CHECKING:
-    from otel_loopguard.execution.admission import Admissions
     from otel_loopguard.execution.users import Preferences
 
 __all__ = [

@@ -15,21 +15,28 @@ from otel_loopguard import semconv
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, logger, swallow
 from otel_loopguard._util.locks import new_lock
-from otel_loopguard.core import Acceptance, Action, Admission, Choice, Decision, Kind, Step
-from otel_loopguard.core.admission import Factors, Objection, ResourcePressure, Vote
+from otel_loopguard.core import Action, Choice, Decision, Kind, Step
+from otel_loopguard.core.admission import (
+    Acceptance,
+    Admission,
+    Factors,
+    Objection,
+    ResourcePressure,
+    Vote,
+)
 from otel_loopguard.core.decision import FollowUp, Source
 from otel_loopguard.core.task import Task
-from otel_loopguard.execution.latency import Estimate, Knowledge
 from otel_loopguard.execution.resources import Resources, queue_depth
 from otel_loopguard.execution.users import Users
 from otel_loopguard.plans import complexity
 from otel_loopguard.policy import certainty_of, follow_ups_of
+from otel_loopguard.sessions.profiler import Estimate, Knowledge
 
 if TYPE_CHECKING:
-    from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.execution.users import Preferences
     from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions import Session
+    from otel_loopguard.sessions.profiler import Profiler
     from otel_loopguard.settings import Settings
     from otel_loopguard.stores import Writer
 
@@ -506,17 +513,9 @@ class Admissions:
         with self._lock:
             return self.counts.acceptance(session)
 
-    def fields(self, decision: Decision) -> Mapping[str, str | bool | float | tuple[str, ...]]:
-        """Fields of a decision's log record beside its text: attributes in OpenTelemetry."""
-        return {
-            semconv.SESSION_ID: decision.session,
-            semconv.DECISION_ID: decision.id,
-            semconv.DECISION_ACTION: decision.action.value,
-            semconv.EXECUTION_CONFIDENCE: decision.confidence,
-            semconv.EXECUTION_LOOP: decision.source in (Source.GRAPH_LOOP, Source.TOOL_LOOP),
-            semconv.EXECUTION_ALERTS: _alerts(self.resources.newest),
-            semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
-        }
+    def alerts(self) -> tuple[str, ...]:
+        """Resources that the machine is short of."""
+        return _alerts(self.resources.newest)
 
     def _workload(
         self, tasks: Sequence[Task], preferences: Preferences, parallel: bool | None

@@ -18,7 +18,7 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.core.admission import UNKNOWN_PRESSURE, Alert, ResourcePressure, ResourceUse
 from otel_loopguard.errors import LoopGuardSettingsError
-from otel_loopguard.execution.latency import ResourceSample
+from otel_loopguard.sessions.profiler import ResourceSample
 from otel_loopguard.settings import Settings, imported
 
 

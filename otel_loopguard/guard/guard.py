@@ -8,8 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal
 
-from otel_loopguard._control.context import CurrentCall, register_guard
-from otel_loopguard._control.escalation import DECISIONS
+from otel_loopguard._control.context import DECISIONS, CurrentCall, register_guard
 from otel_loopguard._control.flag import OBSERVERS, POLICY, STOPPING, Flag, asks
 from otel_loopguard._control.replication import ControlReplication
 from otel_loopguard._util.backlog import Backlog, Event
@@ -23,10 +22,8 @@ from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.detectors import DETECTORS, Registry
 from otel_loopguard.escalation.service import EscalationService
 from otel_loopguard.evidence import prepare
-from otel_loopguard.execution.admission import Admissions
-from otel_loopguard.execution.profiler import Profiler
 from otel_loopguard.guard.intake import Intake
-from otel_loopguard.guard.queries import SessionQueries
+from otel_loopguard.guard.queries import SessionQueries, is_resilience_used
 from otel_loopguard.guard.untraced import (
     Messages,
     Untraced,
@@ -36,10 +33,10 @@ from otel_loopguard.guard.untraced import (
 )
 from otel_loopguard.policy import diagnoser
 from otel_loopguard.policy.hints import hint
-from otel_loopguard.resilience import ResilienceRegistry
 from otel_loopguard.sessions.active import NEVER, ActiveSpan, ActiveSpans, Deferred, first_look
 from otel_loopguard.sessions.decisions import Decisions, Finding
 from otel_loopguard.sessions.observation import DecisionRecord, Observation, Subscribers, agent_of
+from otel_loopguard.sessions.profiler import Profiler
 from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
 from otel_loopguard.sessions.requested_calls import DIALECT as MESSAGES
 from otel_loopguard.sessions.resolver import SessionResolver, asked
@@ -47,10 +44,10 @@ from otel_loopguard.sessions.session import Session
 from otel_loopguard.sessions.watchdog import Stall, Watchdog
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.dedup import SpanDeduplicator
-from otel_loopguard.spans.keys import plan_above
 from otel_loopguard.spans.messages import fetched
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.sdk_views import REWRITTEN, ActiveSpanView, EndedSpanView
+from otel_loopguard.spans.steps import plan_above
 from otel_loopguard.telemetry import State, Telemetry
 from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 
@@ -62,6 +59,8 @@ if TYPE_CHECKING:
 
     from otel_loopguard.core.decision import Annotation
     from otel_loopguard.detectors.llm_judge import Judge
+    from otel_loopguard.execution.admission import Admissions
+    from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions.journal_worker import JournalStore
     from otel_loopguard.sessions.observation import Listener
     from otel_loopguard.spans.views import SpanView
@@ -112,8 +111,6 @@ class LoopGuard(SessionQueries):
         backlog: Spans of the SDK that started or ended and are not judged yet.
         ignores: Whether a span of the SDK need not be added to the backlog.
         subscribers: The callbacks for steps and decisions.
-        admissions: Answers about calls before they run.
-        resilience: Breakers, recoveries and checks.
     """
 
     def __init__(  # noqa: PLR0913
@@ -171,17 +168,17 @@ class LoopGuard(SessionQueries):
         known = None if like is None else like._registry  # noqa: SLF001  # of the same class
         self._registry = known or Registry(settings, detectors)
         self.profiler = Profiler(settings, writer=self._writer)
-        self.resilience = ResilienceRegistry(settings, faults, self._writer, log)
-        self.admissions = Admissions(settings, self.profiler, faults, self.resilience, self._writer)
-        self.profiler.machine = self.admissions.resources
+        self._admissions: Admissions | None = None
         # Raises on unusable settings: before this guard is registered anywhere.
         self.telemetry = Telemetry(
             settings, faults, live=live, local=local, detectors=self._registry.names,
-            misses=self.profiler.misses, fields=self.admissions.fields, log=log,
-            meters=meter_provider, loggers=logger_provider,
+            misses=self.profiler.misses, log=log, meters=meter_provider, loggers=logger_provider,
         )  # fmt: skip
         self._replication = ControlReplication(self, self._writer, hints=journal_store is not None)
+        self._resilience: ResilienceRegistry | None = None
         self._start()
+        if live and (self._writer is not None or settings.breaker != "off" or is_resilience_used()):
+            _ = self.resilience
         if live:
             self._replication.start()
             if local:
@@ -654,12 +651,12 @@ class LoopGuard(SessionQueries):
     def shutdown(self) -> None:
         """Counts the calls still held back. The guard remains usable."""
         until = time.monotonic() + self.settings.tuning.stores.flush_s
-        escalation, writer = self._escalation, self._writer
+        escalation, writer, admissions = self._escalation, self._writer, self._admissions
         parts: list[tuple[str, Callable[[], object]]] = [
             ("held", self.count_held),
             ("listeners", self.settle),
             ("names", lambda: self._live and warn_of_misnamed(self.settings, self.profiler.tools)),
-            ("resources", self.admissions.resources.stop),
+            ("resources", lambda: admissions and admissions.resources.stop()),
             ("journal", self._sessions.close),
             ("sharing", self._replication.close),
             ("escalation", lambda: escalation and escalation.close()),
@@ -682,7 +679,8 @@ class LoopGuard(SessionQueries):
         """Resets in the child of a fork, where locks may be held by threads that are gone."""
         self.backlog.forked()
         self.profiler.forked()
-        self.admissions.forked()
+        if self._admissions is not None:
+            self._admissions.forked()
         self.telemetry.forked()
         self._start()
 
@@ -714,13 +712,7 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self._index = DecisionIndex()
         self._escalation: EscalationService | None = None
-        self.telemetry.numbers.watch(
-            State(
-                self.active, self._sessions, self._index, self._annotator,
-                self.admissions.counts, self.admissions.resources.use,
-                self.resilience, self._writer, self._waiting if self._live else None,
-            )
-        )  # fmt: skip
+        self._watch()
         self._watchdog = Watchdog(
             settings, self.reader, self.active, self._sessions, lock=self._lock, faults=faults,
             live=self._live, limits=self.profiler, tools=self._tools,
@@ -735,6 +727,50 @@ class LoopGuard(SessionQueries):
             if self._live and settings.limits_money:
                 self.subscribers.steps.append(("unpriced", listener))
 
+    def _watch(self) -> None:
+        """Has telemetry read what there is by now, when metrics are collected."""
+        asked = self._admissions
+        self.telemetry.numbers.watch(
+            State(
+                self.active, self._sessions, self._index, self._annotator,
+                asked and asked.counts, asked and asked.resources.use,
+                self._resilience, self._writer, self._waiting if self._live else None,
+            )
+        )  # fmt: skip
+
+    @property
+    def admissions(self) -> Admissions:
+        """Answers about calls before they run; loaded when somebody asks for the first."""
+        if self._admissions is None:
+            from otel_loopguard.execution.admission import Admissions  # noqa: PLC0415
+
+            known = self.resilience
+            with self._lock:
+                self._admissions = made = self._admissions or Admissions(
+                    self.settings, self.profiler, self.faults, known, self._writer
+                )
+                self.profiler.machine, self.telemetry.alerts = made.resources, made.alerts
+                self._watch()
+        return self._admissions
+
+    @property
+    def resilience(self) -> ResilienceRegistry:
+        """Breakers, recoveries and checks; loaded when somebody asks, and learns from then on."""
+        if self._resilience is None:
+            from otel_loopguard.resilience import ResilienceRegistry  # noqa: PLC0415
+
+            made = ResilienceRegistry(self.settings, self.faults, self._writer, self.log)
+            with self._lock:
+                if self._resilience is None:
+                    self._resilience = made
+                    self._teach(made)
+                    self._watch()
+        return self._resilience
+
+    def _teach(self, found: ResilienceRegistry) -> None:
+        own = self.subscribers.own
+        own.append(("lessons", lambda seen: found.learn(seen.step, seen.session.key)))
+
     def _subscribe(self) -> None:
         """Lists the subscribers; only what is configured is in the lists."""
         steps, decisions = self.subscribers.steps, self.subscribers.decisions
@@ -745,14 +781,15 @@ class LoopGuard(SessionQueries):
             escalation = self.escalation()
             if escalation.listens:
                 steps.append(("admin", escalation.on_step))
+        if settings.execution_queue:
+            _ = self.admissions  # likewise
         own, marks = self.subscribers.own, self.subscribers.marks
         if self.telemetry.numbers.on:
             own.append(("telemetry", self.telemetry.numbers.on_step))
             marks.append(("telemetry", self.telemetry.numbers.on_decision))
         own.append(("profile", self._profile))
-        if self._live:
-            learn = self.resilience.learn
-            own.append(("lessons", lambda seen: learn(seen.step, seen.session.key)))
+        if self._resilience is not None:
+            self._teach(self._resilience)
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         # The few steps that it may have to warn of.

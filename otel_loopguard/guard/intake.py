@@ -12,9 +12,9 @@ from otel_loopguard._control.context import CurrentCall, named_session
 from otel_loopguard._control.flag import STOPPING, Flag
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.active import ActiveSpans, Deferred
-from otel_loopguard.spans.keys import INVOKES, tells_late
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
 from otel_loopguard.spans.sdk_views import REWRITTEN, ActiveSpanView, EndedSpanView, attributes_of
+from otel_loopguard.spans.steps import INVOKES, tells_late
 
 if TYPE_CHECKING:
     from collections import deque

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Sequence
 from dataclasses import replace
@@ -24,21 +25,26 @@ from otel_loopguard.sessions.session import SavedSession, Session
 if TYPE_CHECKING:
     from otel_loopguard._util.backlog import Backlog
     from otel_loopguard._util.errors import Log
-    from otel_loopguard.core import Admission, Remaining
-    from otel_loopguard.core.admission import Objection
+    from otel_loopguard.core import Remaining
+    from otel_loopguard.core.admission import Admission, Objection
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
     from otel_loopguard.escalation.service import EscalationService
     from otel_loopguard.execution.admission import Admissions
-    from otel_loopguard.execution.profiler import Profiler
     from otel_loopguard.policy.explain import Explanation
     from otel_loopguard.resilience import ResilienceRegistry
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.decisions import Decisions
+    from otel_loopguard.sessions.profiler import Profiler
     from otel_loopguard.sessions.registry import DecisionIndex, SessionRegistry
     from otel_loopguard.sessions.resolver import SessionResolver
     from otel_loopguard.sessions.watchdog import Watchdog
     from otel_loopguard.settings import Settings
     from otel_loopguard.telemetry import Telemetry
+
+
+def is_resilience_used() -> bool:
+    """True if anything here may ask for breakers or checks: it has imported them."""
+    return "otel_loopguard.resilience" in sys.modules
 
 
 class SessionQueries:
@@ -58,13 +64,22 @@ class SessionQueries:
     _decisions: Decisions
     active: ActiveSpans
     _resolver: SessionResolver
-    admissions: Admissions
-    resilience: ResilienceRegistry
+    _admissions: Admissions | None
     _watchdog: Watchdog
     profiler: Profiler
 
     def _clock(self, known: int | None = None) -> int:
         """Returns the time, nanoseconds since the epoch."""
+        raise NotImplementedError
+
+    @property
+    def admissions(self) -> Admissions:
+        """Returns the answers about calls before they run."""
+        raise NotImplementedError
+
+    @property
+    def resilience(self) -> ResilienceRegistry:
+        """Returns its breakers, recoveries and checks."""
         raise NotImplementedError
 
     def _opened(self, span_id: int) -> ActiveSpan | None:
@@ -179,7 +194,8 @@ class SessionQueries:
             False if the decision or its session is no longer known.
         """
         with self._settled():
-            about = self.admissions.decision_of(decision_id)
+            asked = self._admissions
+            about = decision_id if asked is None else asked.decision_of(decision_id)
             return self._index.feedback(about, false_alarm=false_alarm)
 
     def admit(
@@ -220,6 +236,8 @@ class SessionQueries:
             None without an objection, and in a guard that may not deny.
         """
         self.backlog.settle()
+        if not is_resilience_used():
+            return None
         task = Task("0", tool, args=args, agent=self._agent(span_id))
         return self.admissions.forbidding(task, session)
 
@@ -295,7 +313,8 @@ class SessionHandle:
     def report(self) -> Report:
         """Returns what the session did, and what was decided about it."""
         with self.guard._settled():
-            accepted = self.guard.admissions.acceptance(self._session)
+            asked = self.guard._admissions
+            accepted = asked and asked.acceptance(self._session)
             return replace(self._session.report(), execution=accepted)
 
     def wait_advice(self) -> float:

@@ -33,14 +33,14 @@ from otel_loopguard._control.context import (
     session_at,
     set_current_call,
 )
-from otel_loopguard._control.flag import asks
-from otel_loopguard._control.gate import flag_refuses, gate_at, note_refusal, objected, spellings
+from otel_loopguard._control.flag import asks, note_refusal
+from otel_loopguard._control.gate import flag_refuses, gate_at, objected, spellings
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import logger, warn_blind
 from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.text import check_limit, expected, printable
-from otel_loopguard.core.admission import Choice
+from otel_loopguard.core import Choice
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self, Unpack
 
     from otel_loopguard._control.context import SessionHandle
-    from otel_loopguard.core import Admission
+    from otel_loopguard.core.admission import Admission
 
 _CAPTURE: Final = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 _OPERATION: Final = "gen_ai.operation.name"

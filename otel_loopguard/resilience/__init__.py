@@ -206,3 +206,7 @@ def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Probl
         Empty if nothing is known to speak against it.
     """
     return _current().checks.of(tool, args)
+
+
+if (_newest := context.newest_guard()) is not None:
+    _ = _newest.resilience  # made before this is imported, it learns from now on

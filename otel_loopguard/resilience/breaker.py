@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, NamedTuple, cast
 import orjson
 
 from otel_loopguard._control.context import current_flag
-from otel_loopguard._control.gate import note_refusal
+from otel_loopguard._control.flag import note_refusal
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import Log, logger

@@ -7,13 +7,13 @@ from collections import deque
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard._control.escalation import can_answer
+from otel_loopguard._control.context import ESCALATIONS
 from otel_loopguard.core import Action, Detection, Kind, Step
 from otel_loopguard.core.decision import HUMAN, Severity, Source, rank
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
 from otel_loopguard.evidence.normalize import NAMED, key_of
-from otel_loopguard.spans.keys import as_handoff, hands_off
+from otel_loopguard.spans.steps import as_handoff, hands_off
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -45,13 +45,22 @@ def stops_handoffs(control: Control) -> bool:
     return decision.source is Source.GRAPH_LOOP
 
 
+def _can_answer(settings: Settings) -> bool:
+    """True if people have any way to resume a paused session.
+
+    A webhook, a store, a socket or a callback; the application's own calls cannot be foreseen.
+    """
+    ways = (settings.webhook_url, settings.store_url, settings.control_socket)
+    return any(ways) or bool(ESCALATIONS)
+
+
 def attended(found: list[Detection], settings: Settings, *, live: bool) -> list[Detection]:
     """Removes pauses that nobody could end, because no channel to people is set up.
 
     A replay keeps a pause where a hint would take its place, to show what happens if somebody can
     answer. A verdict without a ladder, such as a budget's, has nothing to show there.
     """
-    if can_answer(settings):
+    if _can_answer(settings):
         return found
     return [
         replace(one, max_action=one.unanswered, own=one.own and one.unanswered)

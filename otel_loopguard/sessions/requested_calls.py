@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 from otel_loopguard import semconv
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import compared, contradict
-from otel_loopguard.spans.keys import as_handoff, hands_off
 from otel_loopguard.spans.messages import Answered, Message, Request, RequestedCall
+from otel_loopguard.spans.steps import as_handoff, hands_off
 
 DIALECT: Final = "messages"
 """Value of `Step.dialect` of a call that messages tell of."""

@@ -8,7 +8,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.evidence.normalize import canonical, key_of
-from otel_loopguard.spans.keys import RUNS, holds_runs, is_message, is_nested, is_task, tells_late
+from otel_loopguard.spans.steps import RUNS, holds_runs, is_message, is_nested, is_task, tells_late
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,8 +9,7 @@ from functools import partial
 from itertools import product
 from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
-from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag
-from otel_loopguard._control.gate import recognise
+from otel_loopguard._control.flag import POLICY, PROMPT, STOPPING, Flag, recognise
 from otel_loopguard._util.clock import now as clock
 from otel_loopguard._util.clock import was_set_back
 from otel_loopguard._util.errors import InternalErrors, attempt

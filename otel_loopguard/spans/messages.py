@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.text import truncate
 from otel_loopguard.spans.steps import captured
-from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import (
     LONGEST_ID,
+    agent_result,
     hidden,
     identifier,
     known,

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cas
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.spans import keys
+from otel_loopguard.spans import steps
 from otel_loopguard.spans.dedup import absorb
 from otel_loopguard.spans.dialects import coding_agents, frameworks, openllmetry, platforms
 from otel_loopguard.spans.dialects.frameworks import Vercel
@@ -283,9 +283,8 @@ class Reader:
         self._session_keys = collect_keys("session_keys", self._dialects)
         self._agent_keys = collect_keys("agent_keys", self._dialects)
         self.marks = frozenset[str]().union(*(dialect.marks for dialect in self._dialects))
-        self._keys = self.marks.union(
-            self._session_keys, self._agent_keys, keys.TASK_KEYS, keys.PLAN_KEYS, keys.TRANSFER_KEYS
-        )
+        of_all = steps.TASK_KEYS, steps.PLAN_KEYS, steps.TRANSFER_KEYS
+        self._keys = self.marks.union(self._session_keys, self._agent_keys, *of_all)
         scopes = [scope for dialect in self._dialects for scope in declared(dialect, "scopes")]
         self._agent_scopes = frozenset(scopes)
         self._agent_scope_prefixes = tuple(one[:-1] for one in scopes if one.endswith("*"))
@@ -328,11 +327,11 @@ class Reader:
         if self.is_call(attributes):
             return None
         if self.marks.isdisjoint(attributes):
-            return keys.run_by_name(span)
+            return steps.run_by_name(span)
         step = self.read(span)
         if step is None or step.kind is Kind.OTHER:
-            return keys.run_by_name(span)
-        return step if step.kind in keys.RUNS else None
+            return steps.run_by_name(span)
+        return step if step.kind in steps.RUNS else None
 
     def is_call(self, attributes: Mapping[str, object]) -> bool:
         """True if a word says that the span is a call of a tool or a model, and so no run."""
@@ -371,8 +370,8 @@ class Reader:
         _set_owner(step, span, layout)
         if len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
-        if step.kind is _TOOL and (layout.has_target or keys.hands_off(step.name or "")):
-            keys.as_handoff(step, span)
+        if step.kind is _TOOL and (layout.has_target or steps.hands_off(step.name or "")):
+            steps.as_handoff(step, span)
         elif step.kind is _MODEL:
             set_cost(step, span.attributes)
         _shorten(step)
@@ -388,9 +387,9 @@ class Reader:
             tuple(one for one in self._dialects if not one.marks.isdisjoint(found)),
             tuple(key for key in self._session_keys if key in found),
             tuple(key for key in self._agent_keys if key in found),
-            tuple(key for key in keys.TASK_KEYS if key in found),
-            not found.isdisjoint(keys.PLAN_KEYS),
-            not found.isdisjoint(keys.TRANSFER_KEYS),
+            tuple(key for key in steps.TASK_KEYS if key in found),
+            not found.isdisjoint(steps.PLAN_KEYS),
+            not found.isdisjoint(steps.TRANSFER_KEYS),
         )
         return layout
 
@@ -400,11 +399,11 @@ def _set_owner(step: Step, span: SpanView, layout: _Layout) -> None:
     if layout.session_keys and step.session is None:
         step.session = first_identifier(span, layout.session_keys, reveal=True)
     if layout.agent_keys and step.agent is None:
-        step.agent = first_identifier(span, layout.agent_keys, but=keys.NO_AGENT)
+        step.agent = first_identifier(span, layout.agent_keys, but=steps.NO_AGENT)
     if layout.task_keys:
         step.task = first_identifier(span, layout.task_keys)
     if layout.has_plan:
-        step.tasks = keys.plan_of(span)
+        step.tasks = steps.plan_of(span)
 
 
 def _shorten(step: Step) -> None:

@@ -19,6 +19,7 @@ from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.text import printable
 from otel_loopguard._util.worker import BackgroundWorker, weak_callback
 from otel_loopguard.core import Action, Decision
+from otel_loopguard.core.decision import Source
 from otel_loopguard.sessions.decisions import lasting
 from otel_loopguard.spans.sdk_views import ActiveSpanView
 from otel_loopguard.telemetry import events
@@ -50,9 +51,6 @@ _NOBODY_ASKS: Final = "nothing here asks for it: add an adapter or `control.chec
 
 _OPT_IN: Final = "OTEL_SEMCONV_STABILITY_OPT_IN"
 _NEWEST: Final = "gen_ai_latest_experimental"
-
-Fields = Callable[["Decision"], Mapping[str, events.Value]]
-"""Fields of a decision's log record beside its text."""
 
 
 class EventQueue:
@@ -147,6 +145,7 @@ class Telemetry:
         numbers: Counts for metrics.
         verdicts: Reports decisions as verdicts; None unless the settings ask for them.
         on_steps: Subscribers of steps.
+        alerts: Returns what the machine is short of, once somebody has it measured.
         on_events: Subscribers of what becomes a log event and is no decision, whoever emits it.
     """
 
@@ -159,13 +158,12 @@ class Telemetry:
         local: bool,
         detectors: Sequence[str],
         misses: Misses,
-        fields: Fields,
         log: Log,
         meters: MeterProvider | None = None,
         loggers: LoggerProvider | None = None,
     ) -> None:
         self._faults = faults
-        self._fields = fields
+        self.alerts: Callable[[], tuple[str, ...]] = tuple
         self._log = log
         self._events = settings.telemetry_events
         self._spans = settings.decision_spans if live else False
@@ -204,6 +202,18 @@ class Telemetry:
             self._queue.put(events.decided(decision, made.agent, fields, place, span=span))
         if self._conventions is not None:
             self._conventions.on_decision(made, place)
+
+    def _fields(self, decision: Decision) -> Mapping[str, events.Value]:
+        """Fields of a decision's log record beside its text: attributes in OpenTelemetry."""
+        return {
+            semconv.SESSION_ID: decision.session,
+            semconv.DECISION_ID: decision.id,
+            semconv.DECISION_ACTION: decision.action.value,
+            semconv.EXECUTION_CONFIDENCE: decision.confidence,
+            semconv.EXECUTION_LOOP: decision.source in (Source.GRAPH_LOOP, Source.TOOL_LOOP),
+            semconv.EXECUTION_ALERTS: self.alerts(),
+            semconv.EXECUTION_TOOLS: int(bool(decision.tool)),
+        }
 
     def _write(self, decision: Decision, fields: Mapping[str, events.Value]) -> None:
         action, text = decision.action, decision.message

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, Protocol, cast
 
 from otel_loopguard import semconv
+from otel_loopguard._util.bounded import UNKNOWN, CardinalityLimit
 from otel_loopguard._util.tables import Row, read_table
 from otel_loopguard.telemetry.events import AGENT
 
@@ -24,9 +25,6 @@ if TYPE_CHECKING:
 OPERATION: Final = "db.operation.name"
 SYSTEM: Final = "db.system.name"
 
-UNKNOWN: Final = "unknown"
-OTHER: Final = "other"
-
 _COMPONENT: Final = ("loopguard", "loopguard_span_exporter")
 _STORE_STATES: Final = {
     "healthy": "available", "slow": "degraded", "full": "degraded", "read_only": "degraded",
@@ -38,39 +36,6 @@ Kind = Literal["counter", "updowncounter", "gauge", "histogram"]
 Key = tuple[str, ...]
 """Values of the attributes of a metric, in its order; empty for one that is left out."""
 Values = Mapping[Key, float]
-
-
-class CardinalityLimit:
-    """The first `most` different names; all others are `other`. Takes no lock.
-
-    Two threads may each add the last one; that is one too many, and does no harm.
-    """
-
-    LONGEST: Final = 200
-    """Characters of a name. Names of agents and tools are far shorter; what is longer is content
-    that an instrumentation put in their place."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._known: dict[str, str] = {}
-
-    def get(self, name: str | None) -> str:
-        """The value of an attribute for a name: `unknown` for none, cut at 200 characters."""
-        if not name:
-            return UNKNOWN
-        name = name[: self.LONGEST]
-        found = self._known.get(name)
-        if found is None:
-            if len(self._known) >= self._most:
-                return OTHER
-            # Prometheus' page is written as a whole: half of a character would be its end.
-            found = self._known[name] = name.encode("utf-8", "backslashreplace").decode()
-        return found
-
-    @property
-    def all(self) -> tuple[str, ...]:
-        """The known names, in the order of their arrival."""
-        return tuple(self._known.values())
 
 
 class Acceptance(Protocol):
@@ -92,8 +57,8 @@ class State(NamedTuple):
     sessions: SessionRegistry
     decisions: DecisionIndex
     annotator: SpanAnnotator
-    acceptance: Acceptance
-    resources: Callable[[], Mapping[str, ResourceUse]]  # mean and peak use of the machine
+    acceptance: Acceptance | None  # None before anybody asks, as of resources
+    resources: Callable[[], Mapping[str, ResourceUse]] | None  # mean and peak use of the machine
     remedies: ResilienceRegistry | None
     writer: Writer | None
     waiting: Callable[[], int] | None = None  # open escalations; None in a replay
@@ -108,7 +73,7 @@ class Totals(NamedTuple):
     """
 
     faults: InternalErrors
-    acceptance: Acceptance
+    acceptance: Acceptance | None
     annotator: SpanAnnotator
     writer: Writer | None
 
@@ -180,7 +145,7 @@ def _breakers(now: State) -> Values:
 
 
 def _resource_use(now: State) -> Values:
-    use = now.resources()
+    use: Mapping[str, ResourceUse] = {} if now.resources is None else now.resources()
     return {
         (name, statistic): getattr(use[name], statistic)
         for name in ("cpu", "memory", "io_wait")
@@ -191,9 +156,14 @@ def _resource_use(now: State) -> Values:
 
 def _hit_rate(now: State) -> Values:
     """Share of estimates based on past calls, in percent; nothing before the first estimate."""
-    estimates = now.acceptance.estimates
+    estimates = Counter[str]() if now.acceptance is None else now.acceptance.estimates
     total = estimates.total()
     return {(): 100 * estimates["profile"] / total} if total else {}
+
+
+def _of_asked(read: Callable[[Acceptance], Values]) -> Callable[[Totals], Values]:
+    """Reads what was asked before calls; nothing before the first question."""
+    return lambda kept: {} if kept.acceptance is None else read(kept.acceptance)
 
 
 def _of_store(read: Callable[[Writer], Values]) -> Callable[[State | Totals], Values]:
@@ -246,13 +216,13 @@ _READ: Final[Mapping[str, Callable[[State], Values]]] = {
     ),
 }
 _TOTAL: Final[Mapping[str, Callable[[Totals], Values]]] = {
-    semconv.METRIC_EXECUTION_CHOICES: lambda kept: {
-        (choice.value,): count for choice, count in kept.acceptance.choices.items()
-    },
-    semconv.METRIC_EXECUTION_ANSWERS: lambda kept: dict(kept.acceptance.answers),
-    semconv.METRIC_ESTIMATES: lambda kept: {
-        (source,): count for source, count in kept.acceptance.estimates.items()
-    },
+    semconv.METRIC_EXECUTION_CHOICES: _of_asked(
+        lambda asked: {(choice.value,): count for choice, count in asked.choices.items()}
+    ),
+    semconv.METRIC_EXECUTION_ANSWERS: _of_asked(lambda asked: dict(asked.answers)),
+    semconv.METRIC_ESTIMATES: _of_asked(
+        lambda asked: {(source,): count for source, count in asked.estimates.items()}
+    ),
     semconv.METRIC_STORE_WRITES: _of_store(_writes),
     semconv.METRIC_STORE_RETRIES: _of_store(lambda writer: {(): writer.retries}),
     semconv.METRIC_EXPORTER_EXPORTED: lambda kept: {("queue_full",): kept.annotator.dropped},

@@ -19,13 +19,13 @@ from opentelemetry.metrics import Observation, get_meter, get_meter_provider
 
 from otel_loopguard import semconv
 from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._util.bounded import OTHER, UNKNOWN, CardinalityLimit
 from otel_loopguard._util.errors import InternalErrors, attempt, swallow
 from otel_loopguard._util.locks import new_lock, reset_after_fork
 from otel_loopguard.core import Action, Choice, Decision, Kind
 from otel_loopguard.core.report import SAME, Happening
 from otel_loopguard.telemetry import metrics
 from otel_loopguard.telemetry.events import AGENT, context_of, span_context
-from otel_loopguard.telemetry.metrics import CardinalityLimit, Key, State, Values
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.sessions import observation as published
     from otel_loopguard.settings import Settings
+    from otel_loopguard.telemetry.metrics import Key, State, Values
 
 _TOOL: Final = Kind.TOOL
 _MODEL: Final = Kind.MODEL
@@ -81,7 +82,7 @@ class Counts:
         with self._lock:
             counts = self._counts.setdefault(metric, {})
             if key not in counts and len(counts) >= _MOST_KEYS:
-                key = tuple(metrics.OTHER if value else value for value in key)
+                key = tuple(OTHER if value else value for value in key)
             counts[key] = counts.get(key, 0) + amount
 
     def get(self, metric: str) -> dict[Key, float]:
@@ -318,7 +319,7 @@ class MetricsRecorder:
     def _zeros(self, metric: metrics.Metric) -> Values:
         if metric.zeros is None:
             return {}
-        agents = (metrics.UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
+        agents = (UNKNOWN, *self.agents.all[:_ZERO_AGENTS])
         named = {**_SETS, ("agents",): agents, ("shadow",): (self._shadow,)}
         return dict.fromkeys(product(*(named.get(each, each) for each in metric.zeros)), 0)
 

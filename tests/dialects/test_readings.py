@@ -11,7 +11,7 @@ from otel_loopguard import LoopGuard
 from otel_loopguard.core import Kind
 from otel_loopguard.dialects import Reader, RecordedSpan
 from otel_loopguard.evidence.effects import command_of
-from otel_loopguard.spans import unwrap
+from otel_loopguard.spans import values
 from otel_loopguard.spans.coding_tools import arguments, gemini_result, prompt_step, tool_step
 from otel_loopguard.spans.dedup import contradict
 from otel_loopguard.spans.values import hidden, texts
@@ -19,7 +19,7 @@ from tests.dialects.told import sections, told
 from tests.evidence.test_readings import rows, value
 
 
-def outcome(unwrapped: Callable[[object], unwrap.Outcome]) -> Callable[[str], list[object]]:
+def outcome(unwrapped: Callable[[object], values.Outcome]) -> Callable[[str], list[object]]:
     """What a result says, as far as it says anything."""
 
     def read(said: str) -> list[object]:
@@ -45,17 +45,17 @@ def called(agent: str, said: str, how: str = "") -> list[object]:
 
 
 READERS: Final[Mapping[str, Callable[..., Any]]] = {
-    "the arguments of a call": unwrap.call_inputs,
+    "the arguments of a call": values.call_inputs,
     "the inputs of a run of LangChain, and the id of its call": lambda said: list(
-        unwrap.run_inputs(said)
+        values.run_inputs(said)
     ),
-    "the content of a message of a tool": outcome(unwrap.tool_message),
-    "a result of ADK": outcome(unwrap.agent_result),
-    "a result of agno": outcome(unwrap.execution_result),
-    "a result of MCP": outcome(unwrap.protocol_result),
-    "a result of LlamaIndex": outcome(unwrap.tool_output),
+    "the content of a message of a tool": outcome(values.tool_message),
+    "a result of ADK": outcome(values.agent_result),
+    "a result of agno": outcome(values.execution_result),
+    "a result of MCP": outcome(values.protocol_result),
+    "a result of LlamaIndex": outcome(values.tool_output),
     "the text of blocks": texts,
-    "a literal of Python": unwrap.literal,
+    "a literal of Python": values.literal,
     "what stands in place of a value": hidden,
     "arguments that contradict each other": contradicting,
     "the scope of a span": lambda scope: Reader().interest(scope).name.lower(),
@@ -85,7 +85,7 @@ def test_it_is_read(name: str, expected: str, cells: list[str]) -> None:
     "given", ["[" * 3000, "x" * 200_000, 5, None], ids=lambda one: f"{one!r:.9}"
 )
 def test_what_is_no_text_or_too_long_stays_as_it_is(given: object) -> None:
-    assert unwrap.literal(given) is unwrap.call_inputs(given) is given
+    assert values.literal(given) is values.call_inputs(given) is given
     assert not hidden(given)
 
 

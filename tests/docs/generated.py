@@ -17,9 +17,9 @@ from otel_loopguard.cli.app import app
 from otel_loopguard.core.decision import Source
 from otel_loopguard.core.report import Report, RunMetrics
 from otel_loopguard.execution.admission import FOLLOW_UPS
-from otel_loopguard.execution.latency import DEFAULTS_MS
 from otel_loopguard.policy import DIAGNOSES, STRATEGIES, certainty_of, follow_ups_of
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
+from otel_loopguard.sessions.profiler import DEFAULTS_MS
 from otel_loopguard.telemetry import METRICS
 from otel_loopguard.telemetry.metrics import Metric
 from tests.dialects import page as dialects

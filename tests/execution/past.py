@@ -4,7 +4,7 @@ import time
 from collections.abc import Sequence
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.execution.latency import CallRecord
+from otel_loopguard.sessions.profiler import CallRecord
 
 SECOND = 1_000_000_000
 START = time.time_ns() - 3600 * SECOND

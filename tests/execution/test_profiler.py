@@ -10,16 +10,16 @@ from otel_loopguard import Settings
 from otel_loopguard._util.errors import InternalErrors
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.task import Task, read
-from otel_loopguard.execution.latency import (
+from otel_loopguard.execution.resources import Resources
+from otel_loopguard.sessions.profiler import (
     CallRecord,
     Knowledge,
     Profile,
+    Profiler,
     ResourceProfile,
     ResourceSample,
     measure,
 )
-from otel_loopguard.execution.profiler import Profiler
-from otel_loopguard.execution.resources import Resources
 from otel_loopguard.stores import Writer
 from otel_loopguard.stores.redis import time_of
 from tests.execution.past import SECOND, START, call, encoded, record

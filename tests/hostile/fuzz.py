@@ -22,8 +22,8 @@ from opentelemetry.trace import StatusCode, Tracer, set_span_in_context
 
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard.dialects import registered
-from otel_loopguard.spans.keys import PLAN_KEYS, TASK_KEYS
 from otel_loopguard.spans.reader import collect_keys
+from otel_loopguard.spans.steps import PLAN_KEYS, TASK_KEYS
 from tests.dialects.test_readings import CASES, TABLE, span_of
 from tests.hostile.rig import texts
 

@@ -46,6 +46,26 @@ def test_a_guard_that_goes_last_ends_with_its_process(with_: str) -> None:
     assert ran(sys.executable, "-c", LAST, with_).stdout == "over\n"
 
 
+LOOPS = """
+import sys
+from otel_loopguard import LoopGuardSpanProcessor, control
+from tests.agents import agent, provider_with, tool_call
+
+tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
+before = set(sys.modules)
+with agent(tracer):
+    while not control.current().action.stops:
+        tool_call(tracer)
+rooms = {name.split(".")[1] for name in before if name.startswith("otel_loopguard.")}
+print(set(sys.modules) - before, rooms & {"execution", "resilience"})
+"""
+
+
+def test_judging_imports_nothing() -> None:
+    """A fork in the middle would leave the child waiting; what nobody asks for is not loaded."""
+    assert ran(sys.executable, "-c", LOOPS).stdout == "set() set()\n"
+
+
 def test_the_timers_thread_ends_without_being_told() -> None:
     """It looks whether its guard is there, and is not called when the guard goes."""
     before = set(threading.enumerate())

@@ -2,6 +2,7 @@
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from otel_loopguard.core.evidence import ErrorClass
 from otel_loopguard.resilience.checks import Checks, described, shape_of
 from tests.agents import provider_with
 from tests.calls import call
+from tests.programs import ran
 from tests.tables import rows
 
 WRONG = ErrorClass.DETERMINISTIC
@@ -247,3 +249,21 @@ def test_a_check_that_raises_says_nothing(guard: LoopGuard) -> None:
     assert guard.faults.counts == {"broken:ZeroDivisionError": 1}
     with pytest.raises(ValueError, match="non-empty"):
         resilience.checks().register("", print)  # type: ignore[arg-type]
+
+
+LATE = """
+from otel_loopguard import LoopGuardSpanProcessor
+from tests.agents import provider_with, tool_call
+
+tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
+from otel_loopguard import resilience
+
+for number in (1, 2, 3):
+    tool_call(tracer, args={"q": number}, error="TypeError: q must be a string")
+print(len(resilience.problems("search", {"q": 4})))
+"""
+
+
+def test_a_guard_that_was_there_learns_once_this_is_imported() -> None:
+    """Before, nobody could have asked."""
+    assert ran(sys.executable, "-c", LATE).stdout == "1\n"

@@ -37,8 +37,8 @@ from otel_loopguard.spans.coding_tools import opencode_output
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
 from otel_loopguard.spans.steps import begin, captured, fail, failed
-from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import (
+    agent_result,
     count,
     identifier,
     listing,

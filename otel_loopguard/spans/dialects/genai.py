@@ -10,9 +10,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans.keys import NO_AGENT, RUNS, after, as_transfer, tool_in
 from otel_loopguard.spans.messages import assistant_text, user_text
-from otel_loopguard.spans.steps import begin, captured, failed
+from otel_loopguard.spans.steps import (
+    NO_AGENT,
+    RUNS,
+    after,
+    as_transfer,
+    begin,
+    captured,
+    failed,
+    tool_in,
+)
 from otel_loopguard.spans.values import (
     SUSPECT,
     first_count,

@@ -11,10 +11,9 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans import unwrap
-from otel_loopguard.spans.keys import after, library, tool_in
+from otel_loopguard.spans import values
 from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
-from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
+from otel_loopguard.spans.steps import after, begin, captured, failed, library, set_outcome, tool_in
 from otel_loopguard.spans.values import (
     count,
     entry,
@@ -38,11 +37,11 @@ _KINDS = {
     "CHAIN": Kind.OTHER,
 }
 _CALL_IDS = ("tool_call.id", "tool.id", "tool.call_id")
-_RESULTS: dict[str, Callable[[object], unwrap.Outcome]] = {
-    "langchain": unwrap.tool_message,
-    "llama_index": unwrap.tool_output,
-    "google_adk": unwrap.agent_result,
-    "": unwrap.shaped_output,
+_RESULTS: dict[str, Callable[[object], values.Outcome]] = {
+    "langchain": values.tool_message,
+    "llama_index": values.tool_output,
+    "google_adk": values.agent_result,
+    "": values.shaped_output,
 }
 _CALLS = frozenset(("smolagents", "llama_index", "dspy", ""))
 _LANGCHAIN = ('"langgraph_', '"lc_agent_name"', '"ls_integration"')
@@ -132,7 +131,7 @@ def _tool(step: Step, span: SpanView, framework: str) -> None:
         step.call_id = step.call_id or identifier(attributes.get(key))
     args = captured(span, "input.value")
     if framework in _CALLS or (isinstance(args, str) and "sanitize_inputs_outputs" in args):
-        args = unwrap.call_inputs(args)
+        args = values.call_inputs(args)
     step.args = args
     _result(step, captured(span, "output.value"), framework)
     failed(step, span)

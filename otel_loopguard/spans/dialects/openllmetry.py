@@ -11,11 +11,10 @@ import re
 from typing import TYPE_CHECKING, ClassVar
 
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.spans import unwrap
+from otel_loopguard.spans import values
 from otel_loopguard.spans.dialects import genai
-from otel_loopguard.spans.keys import library, tool_in
 from otel_loopguard.spans.messages import assistant_text
-from otel_loopguard.spans.steps import begin, captured, failed, set_outcome
+from otel_loopguard.spans.steps import begin, captured, failed, library, set_outcome, tool_in
 from otel_loopguard.spans.values import identifier, text, within
 
 if TYPE_CHECKING:
@@ -31,12 +30,12 @@ _KINDS = {
     "handoff": Kind.HANDOFF,
 }
 _PROPERTY = "traceloop.association.properties."
-_RESULTS: dict[str, Callable[[object], unwrap.Outcome]] = {
-    "langchain": unwrap.tool_message,
-    "llamaindex": unwrap.tool_output,
-    "agno": unwrap.execution_result,
-    "mcp": unwrap.protocol_result,
-    "": unwrap.shaped_output,
+_RESULTS: dict[str, Callable[[object], values.Outcome]] = {
+    "langchain": values.tool_message,
+    "llamaindex": values.tool_output,
+    "agno": values.execution_result,
+    "mcp": values.protocol_result,
+    "": values.shaped_output,
 }
 _ASYNC_HOOK = re.compile(r"\.a((?:before|after)_(?:agent|model))$")
 _NAME_IN_REPR = re.compile(r"\"tool_name\": ?\"([^\"]+)\"")
@@ -101,17 +100,17 @@ def _tool(span: SpanView) -> Step:
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
     args = captured(span, "gen_ai.tool.call.arguments", "traceloop.entity.input")
     if framework in ("langchain", ""):
-        step.args, call_id = (unwrap.run_inputs if framework else unwrap.shaped_inputs)(args)
+        step.args, call_id = (values.run_inputs if framework else values.shaped_inputs)(args)
         step.call_id = step.call_id or call_id
     elif framework == "mcp":
         inner = within(args, "arguments")
         step.args = args if inner is None else inner
     else:
-        step.args = unwrap.call_inputs(args)
+        step.args = values.call_inputs(args)
     result = captured(span, "gen_ai.tool.call.result", "traceloop.entity.output")
     step.name = _tool_name(span, framework, result)
     if result is not None:
-        set_outcome(step, _RESULTS.get(framework, unwrap.plain)(result))
+        set_outcome(step, _RESULTS.get(framework, values.plain)(result))
     step.node = text(attributes.get(f"{_PROPERTY}langgraph_node"))
     return failed(step, span) if not step.error or span.status == "error" else step
 
@@ -157,7 +156,7 @@ def _node(step: Step, span: SpanView) -> None:
     if step.kind is Kind.NODE:
         got = captured(span, "traceloop.entity.input", "gen_ai.task.input")
         gave = captured(span, "traceloop.entity.output", "gen_ai.task.output")
-        step.args = None if got is None else unwrap.run_inputs(got)[0]
+        step.args = None if got is None else values.run_inputs(got)[0]
         step.outcome = within(gave, "outputs") or gave
 
 

@@ -19,14 +19,15 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
 from otel_loopguard.spans.steps import begin, captured, fail, failed, set_outcome
-from otel_loopguard.spans.unwrap import call_inputs, tool_message
 from otel_loopguard.spans.values import (
+    call_inputs,
     count,
     identifier,
     listing,
     mapping,
     parsed,
     text,
+    tool_message,
     unquoted,
     within,
 )
