@@ -51,6 +51,7 @@ from otel_loopguard.sdk.provider import (
     sdk_disabled,
 )
 from otel_loopguard.settings import Settings
+from otel_loopguard.spans.steps import PUT_OFF
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -680,7 +681,16 @@ class ToolCall:
         if self._block is not None:
             # The exception is recorded below, once.
             self._block.__exit__(None, None, None)
-        self.end(None if isinstance(error, self._adapter.passing) else error)
+        if isinstance(error, self._adapter.passing):
+            self._pass(type(error).__qualname__)
+            error = None
+        self.end(error)
+
+    def _pass(self, exception: str) -> None:
+        """Says on our spans that the call was put off, by the type of an exception alone."""
+        for span in (self._span if self._own else None, self._default_span):
+            if span is not None and exception in PUT_OFF:
+                span.add_event("exception", {"exception.type": exception})
 
     def _refused(self, began: int) -> str | None:
         on_choice = self._adapter.on_choice

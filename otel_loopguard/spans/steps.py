@@ -28,6 +28,12 @@ _TYPE_CHARS: Final = 200
 """Characters at the start of an error's text that may name its type: a path of modules and a class
 is shorter, and the patterns never walk through a text of megabytes."""
 _VAGUE: Final = frozenset(("_OTHER", "TOOL_ERROR", "tool_error", "Exception", "Error", "unknown"))
+PUT_OFF: Final = frozenset(
+    "ApprovalRequired CallDeferred GraphInterrupt NodeInterrupt UserInputRequiredException".split()
+)
+"""Exceptions by which pydantic-ai, LangGraph and Microsoft Agent Framework put a call off until
+somebody answers."""
+_DEFERRAL: Final = "pydantic_ai.tool.deferral.name"
 _COST_DETAILS: Final = "langfuse.observation.cost_details"
 _COSTS: Final = frozenset(
     "llm.cost.total operation.cost gen_ai.usage.cost gen_ai.cost.total_cost"
@@ -101,6 +107,9 @@ def failed(step: Step, span: SpanView) -> Step:
     attributes, status = span.attributes, span.status
     kind, decision = text(attributes.get("error.type")), attributes.get(DECISION_MESSAGE)
     thrown = next((found for name, found in span.events if name == "exception"), None)
+    raised = text(attributes.get(_DEFERRAL) if thrown is None else thrown.get("exception.type"))
+    if (raised or kind or "").rpartition(".")[2] in PUT_OFF:
+        return put_off(step)
     if status != "error":
         if kind is None and (thrown is None or status == "ok"):
             return step
@@ -108,9 +117,7 @@ def failed(step: Step, span: SpanView) -> Step:
         attributes.get(DECISION_ACTION), decision
     ):
         return step  # an exporter's mark of a decision about a call that went well
-    thrown = thrown or {}
-    message = text(thrown.get("exception.message")) or text(span.description)
-    raised = text(thrown.get("exception.type"))
+    message = text((thrown or {}).get("exception.message")) or text(span.description)
     if kind is None or (kind in _VAGUE and raised):
         kind = raised
     step.error = True
@@ -119,6 +126,16 @@ def failed(step: Step, span: SpanView) -> Step:
     if kind is None or kind in _VAGUE:
         kind = _type_in(step.error_text) or kind
     step.error_type = kind
+    return step
+
+
+def put_off(step: Step) -> Step:
+    """Returns the step of work that waits for somebody's answer: no failure, and no call yet.
+
+    A call that is made after all has a span of its own then, and counts once.
+    """
+    if step.kind is Kind.TOOL:
+        step.kind = Kind.OTHER
     return step
 
 

@@ -1,10 +1,11 @@
 """Agent frameworks and protocols that write GenAI names, each with keys and habits of its own.
 
-* Google ADK: results as `{"result": X}` or `{"error": X}`. Arguments and results are off by
-  default; the legacy schema has them in `gcp.vertex.agent.*`, and with content off
-  (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}` for every call. A legacy `call_llm` span says
-  again what the `generate_content` span below it says. ADK for Go puts a span of its own around
-  calls that ran side by side (`tests/dialects/go_capture`).
+* Google ADK: results as `{"result": X}` or `{"error": X}`, also for a call that waits for a
+  person. Arguments and results are off by default; the legacy schema has them in
+  `gcp.vertex.agent.*`, and with content off (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}`
+  for every call. A legacy `call_llm` span says again what the `generate_content` span below it
+  says. ADK for Go puts a span of its own around calls that ran side by side
+  (`tests/dialects/go_capture`).
 * Anthropic's SDK, as of 2.14: content is opt-in (`ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE`,
   `content`), and results of its tool runner have a key of their own.
 * AutoGen 0.7: neither arguments nor results. A run has dozens of traces, as each message that is
@@ -36,7 +37,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import opencode_output
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
-from otel_loopguard.spans.steps import begin, captured, fail, failed
+from otel_loopguard.spans.steps import begin, captured, fail, failed, put_off
 from otel_loopguard.spans.unwrap import agent_result
 from otel_loopguard.spans.values import (
     count,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
 _CONTENT_OFF: Final = "{}"
 _MERGED: Final = "(merged tools)"
 _NOT_SPECIFIED: Final = "<not specified>"
+_UNCONFIRMED: Final = "This tool call requires confirmation, please approve or reject."
 _TEAM: Final = re.compile(r"_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[/.]|$)")
 _TEAM_KEYS: Final = (
     "gen_ai.agent.id", "recipient_agent_type", "sender_agent_type", "messaging.destination",
@@ -110,7 +112,9 @@ class Adk:
             return
         outcome = agent_result(result)
         step.outcome = outcome.value
-        if outcome.failed:
+        if outcome.error == _UNCONFIRMED:
+            put_off(step)
+        elif outcome.failed:
             # Status and `error.type` say only TOOL_ERROR.
             step.error = True
             step.error_text = outcome.error or step.error_text
