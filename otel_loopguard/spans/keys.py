@@ -175,7 +175,7 @@ def as_transfer(step: Step, span: SpanView) -> Step:
     return step
 
 
-_TRANSFER = "transfer_to_"
+_TRANSFER, _HANDOFF = "transfer_to_", "handoff_to_"
 _NAMED = frozenset(
     (
         "delegate_work_to_coworker", "Delegate work to coworker", "transfer_to_agent",
@@ -186,12 +186,15 @@ _NAMED = frozenset(
 _TARGETS = ("agent_name", "coworker", "agent")
 
 
-def hands_off(name: str) -> bool:
-    """True if a tool of this name hands the work to another agent.
+def hands_off(name: str, scope: str) -> bool:
+    """True if a tool of this name, in a span of this scope, hands the work to another agent.
 
     The names are those of ADK (`transfer_to_agent`), AutoGen Swarm and LangGraph
-    (`transfer_to_<agent>`), Strands (`handoff_to_agent`) and CrewAI (`delegate_work_to_coworker`).
+    (`transfer_to_<agent>`), Strands (`handoff_to_agent`), CrewAI (`delegate_work_to_coworker`) and
+    Microsoft Agent Framework (`handoff_to_<agent>`; Strands' `handoff_to_user` asks a person).
     """
+    if name.startswith(_HANDOFF) and scope.startswith("agent_framework"):
+        return True
     return name.startswith(_TRANSFER) or name in _NAMED
 
 
@@ -204,6 +207,6 @@ def as_handoff(step: Step, span: SpanView | None = None) -> Step:
         targets = (text(within(step.args, key)) for key in _TARGETS)
         step.name = next((target for target in targets if target), None)
     else:
-        step.name = name.removeprefix(_TRANSFER) or None
+        step.name = name.removeprefix(_TRANSFER).removeprefix(_HANDOFF) or None
     step.kind = Kind.HANDOFF
     return step

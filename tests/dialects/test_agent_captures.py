@@ -6,7 +6,8 @@ OpenInference 4.1.1, by `tests/typescript/capture.mjs` with AI SDK 7.0.173 and M
 Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.0 against model servers with a script;
 without what is of the machine, and without prompts of the system. `sub_agent_captures/` has a
 manager under OpenInference whose sub-agent is asked the same in every turn, and one whose sub-agent
-gets another task each time; `approval_captures/` has calls that wait for a person.
+gets another task each time; `approval_captures/` has calls that wait for a person, and
+`handoff_captures/` agents that hand over to each other.
 """
 
 import json
@@ -116,3 +117,16 @@ def test_calls_that_wait_for_a_person_are_one_call_each_and_no_failures(name: st
     )
     assert not any(one.error for one in calls)
     assert seen.decisions == []
+
+
+HANDOFFS = Path(__file__).parent / "handoff_captures"
+
+
+def test_agents_that_hand_over_in_a_ring_are_told_and_others_are_left_alone() -> None:
+    """Of Microsoft Agent Framework, whose hand-offs are in messages alone."""
+    fine, stuck = (
+        Seen().replay(loops.spans(f"agent_framework-{name}", HANDOFFS))
+        for name in ("fine", "stuck")
+    )
+    assert {one.action for one in fine.decisions} <= {Action.ALLOW}
+    assert [one.reason for one in stuck.decisions if one.action is Action.HINT] == ["topic_cycle"]
