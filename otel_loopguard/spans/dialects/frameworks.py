@@ -22,7 +22,8 @@
 * Spring AI 2.0.1, as Micrometer's bridge writes its observations (`tests/dialects/java_capture`).
   Arguments and results are opt-in (`spring.ai.tools.observations.include-content`). The scope is
   the application's own. A tool that throws ends well: its message is the result.
-* Strands Agents: values in events; results are blocks (`[{"text": …}]`).
+* Strands Agents: values in events; results are blocks (`[{"text": …}]`). A call that ended without
+  status and result was interrupted, and is made when somebody has answered.
 * Vercel AI SDK: `ai.operationId`, `ai.toolCall.*`, `ai.usage.*`
   (https://ai-sdk.dev/docs/ai-sdk-core/telemetry). Results are JSON text: a string has quotes.
   opencode writes it too; a command that fails ends well there.
@@ -62,6 +63,7 @@ _TEAM_KEYS: Final = (
     "gen_ai.agent.id", "recipient_agent_type", "sender_agent_type", "messaging.destination",
 )  # fmt: skip
 _CYCLE: Final = "execute_event_loop_cycle"
+_ENDED: Final = "gen_ai.event.end_time"
 
 
 class Adk:
@@ -290,8 +292,11 @@ class Strands:
             return None
         if step.kind is Kind.TOOL:
             step.outcome = texts(step.outcome)
-            if span.attributes.get("gen_ai.tool.status") == "error":
+            status = span.attributes.get("gen_ai.tool.status")
+            if status == "error":
                 fail(step, step.outcome)
+            elif _ENDED in span.attributes and status is step.outcome is None and not step.error:
+                put_off(step)
         elif span.attributes.get("gen_ai.operation.name") == _CYCLE:
             step.kind, step.name, step.node = Kind.NODE, _CYCLE, _CYCLE
         return step
