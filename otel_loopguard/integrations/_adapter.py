@@ -442,6 +442,12 @@ class Adapter:
         if call is not None:
             call.end(error)
 
+    def put_off_call(self, key: Hashable, exception: str) -> None:
+        """Ends a call that was started and waits for somebody's answer, if it is known."""
+        call = self._calls.pop(key, None)
+        if call is not None:
+            call.put_off(exception)
+
     def start_span(self, call: ToolCall) -> Span:
         """Starts a span of a tool call where the user's spans go."""
         tracer = trace.get_tracer(self._scope, __version__, self._provider)
@@ -682,15 +688,16 @@ class ToolCall:
             # The exception is recorded below, once.
             self._block.__exit__(None, None, None)
         if isinstance(error, self._adapter.passing):
-            self._pass(type(error).__qualname__)
-            error = None
-        self.end(error)
+            self.put_off(type(error).__qualname__)
+        else:
+            self.end(error)
 
-    def _pass(self, exception: str) -> None:
-        """Says on our spans that the call was put off, by the type of an exception alone."""
+    def put_off(self, exception: str) -> None:
+        """Ends the call for now; our spans say so by the type of an exception alone."""
         for span in (self._span if self._own else None, self._default_span):
             if span is not None and exception in PUT_OFF:
                 span.add_event("exception", {"exception.type": exception})
+        self.end()
 
     def _refused(self, began: int) -> str | None:
         on_choice = self._adapter.on_choice
