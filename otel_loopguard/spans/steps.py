@@ -133,10 +133,11 @@ def failed(step: Step, span: SpanView) -> Step:
 def put_off(step: Step) -> Step:
     """Returns the step of work that waits for somebody's answer: no failure, and no call yet.
 
-    A call that is made after all has a span of its own then, and counts once.
+    A call that is made after all has a span of its own then, and counts once. One that is refused
+    may be told by messages alone, which are read where no span has arguments.
     """
     if step.kind is Kind.TOOL:
-        step.kind = Kind.OTHER
+        step.kind, step.args = Kind.OTHER, None
     return step
 
 
