@@ -30,10 +30,10 @@ is shorter, and the patterns never walk through a text of megabytes."""
 _VAGUE: Final = frozenset(("_OTHER", "TOOL_ERROR", "tool_error", "Exception", "Error", "unknown"))
 PUT_OFF: Final = frozenset(
     "ApprovalRequired CallDeferred GraphInterrupt InterruptException NodeInterrupt"
-    " UserInputRequiredException".split()
+    " UserInputRequiredException WaitingForEvent".split()
 )
-"""Exceptions by which pydantic-ai, LangGraph, Strands and Microsoft Agent Framework put a call off
-until somebody answers."""
+"""Exceptions by which pydantic-ai, LangGraph, Strands, Microsoft Agent Framework and LlamaIndex put
+a call off until somebody answers."""
 _DEFERRAL: Final = "pydantic_ai.tool.deferral.name"
 _COST_DETAILS: Final = "langfuse.observation.cost_details"
 _COSTS: Final = frozenset(
