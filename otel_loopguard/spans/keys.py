@@ -193,7 +193,7 @@ def hands_off(name: str, scope: str) -> bool:
     (`transfer_to_<agent>`), Strands (`handoff_to_agent`), CrewAI (`delegate_work_to_coworker`) and
     Microsoft Agent Framework (`handoff_to_<agent>`; Strands' `handoff_to_user` asks a person).
     """
-    if name.startswith(_HANDOFF) and scope.startswith("agent_framework"):
+    if name.startswith(_HANDOFF) and "agent_framework" in scope:
         return True
     return name.startswith(_TRANSFER) or name in _NAMED
 
