@@ -397,6 +397,10 @@ _PARTS: Final = (
 """Fields of a part of a message and of a result as MCP defines them, and what they are about."""
 
 
+_SHORTEST_ID: Final = 8
+"""Characters of a call's id that is looked for in its answer: a shorter one may be a word of it."""
+
+
 def outcome_of(
     step: Step, limit: int, whole: object = None, said: object = None, failure: str = ""
 ) -> Outcome:
@@ -415,6 +419,10 @@ def outcome_of(
         raw = normalize.bounded(canonical(value), limit)
         found = _read(raw, _unescaped(raw), seen=len(raw) <= normalize.MASKED_BYTES)
     else:
+        own = step.call_id or ""
+        if len(own) >= _SHORTEST_ID and len(text) <= limit:
+            # The id of the call itself makes no answer another one.
+            text = text.replace(own, "")
         raw = normalize.bounded_text(text, limit)
         seen = len(raw) <= normalize.MASKED_BYTES and len(text) <= limit
         words = raw

@@ -51,6 +51,7 @@ from otel_loopguard.sdk.provider import (
     sdk_disabled,
 )
 from otel_loopguard.settings import Settings
+from otel_loopguard.spans.steps import PUT_OFF
 from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
@@ -441,6 +442,12 @@ class Adapter:
         if call is not None:
             call.end(error)
 
+    def put_off_call(self, key: Hashable, exception: str) -> None:
+        """Ends a call that was started and waits for somebody's answer, if it is known."""
+        call = self._calls.pop(key, None)
+        if call is not None:
+            call.put_off(exception)
+
     def start_span(self, call: ToolCall) -> Span:
         """Starts a span of a tool call where the user's spans go."""
         tracer = trace.get_tracer(self._scope, __version__, self._provider)
@@ -680,7 +687,17 @@ class ToolCall:
         if self._block is not None:
             # The exception is recorded below, once.
             self._block.__exit__(None, None, None)
-        self.end(None if isinstance(error, self._adapter.passing) else error)
+        if isinstance(error, self._adapter.passing):
+            self.put_off(type(error).__qualname__)
+        else:
+            self.end(error)
+
+    def put_off(self, exception: str) -> None:
+        """Ends the call for now; our spans say so by the type of an exception alone."""
+        for span in (self._span if self._own else None, self._default_span):
+            if span is not None and exception in PUT_OFF:
+                span.add_event("exception", {"exception.type": exception})
+        self.end()
 
     def _refused(self, began: int) -> str | None:
         on_choice = self._adapter.on_choice

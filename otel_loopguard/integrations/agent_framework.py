@@ -35,9 +35,9 @@ _PASSING: Final = (_exceptions.UserInputRequiredException,)
 def loopguard_middleware(**options: Unpack[Options]) -> list[Any]:
     """Middleware of an agent, which does what the guard decided; put it first of all middleware.
 
-    * Around a run: the session is the one that `otel_loopguard.session` names, else the
-      `session_id` of the run's `AgentSession`, else that of the framework's span around the run
-      (a workflow), else one for each run. The spans of the run belong to it.
+    * Around a run: the session is the one that `otel_loopguard.session` names, else that of the
+      framework's span around the run (a workflow), else the `session_id` of the run's
+      `AgentSession`, else one for each run. The spans of the run belong to it.
     * Before a model call: waits while the session is paused; the hint is a user message at the end
       of that one request.
     * Before a tool call: waits likewise; a refused call has what the model is told as its result.
@@ -68,9 +68,12 @@ class _AgentMiddleware(_Middleware, _framework.AgentMiddleware):
     """Names the session."""
 
     async def process(self, context: Any, call_next: _Next) -> None:
-        key = _key(context)
+        # A workflow gives each of its agents a session, and is one run.
+        inside = _inside()
+        found = self._adapter.find() if inside else None
+        key = _key(context) if found is None else found.key
         self._adapter.begin(key)
-        if key is None and not _inside():
+        if key is None and not inside:
             key = f"run-{uuid.uuid4().hex}"
         named = nullcontext if key is None or named_session() else functools.partial(session, key)
         with named():

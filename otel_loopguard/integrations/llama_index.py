@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
 from otel_loopguard.integrations._runs import GuardedAgent, keeping_stop, raise_stop
@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 
 _llms: Any = require("llama_index.core.llms", "llama-index")
+# The call waits for somebody's answer, and is made again with it.
+_PASSING: Final = (require("workflows.runtime.types.results", "llama-index").WaitingForEvent,)
 _Agent = TypeVar("_Agent")
 
 
@@ -49,7 +51,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
 
 class _Guarded(GuardedAgent):
     def __init__(self, agent: Any, options: Options) -> None:
-        super().__init__(agent, Adapter("llama_index", **options))
+        super().__init__(agent, Adapter("llama_index", passing=_PASSING, **options))
         # An agent is a pydantic model, which takes no attributes but its fields.
         object.__setattr__(agent, "run", self.run)
         object.__setattr__(agent, "get_tools", self.get_tools)

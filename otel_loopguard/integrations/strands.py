@@ -48,6 +48,7 @@ class LoopGuardHooks(_hooks.HookProvider):
     def register_hooks(self, registry: Any, **_: Any) -> None:
         """Registers the hooks."""
         registry.add_callback(_hooks.BeforeInvocationEvent, self._begin_run)
+        registry.add_callback(_hooks.AfterInvocationEvent, self._end_run)
         registry.add_callback(_hooks.BeforeModelCallEvent, self._before_model)
         registry.add_callback(_hooks.AfterModelCallEvent, self._after_model)
         registry.add_callback(_hooks.BeforeToolCallEvent, self._before_tool)
@@ -56,6 +57,13 @@ class LoopGuardHooks(_hooks.HookProvider):
     def _begin_run(self, event: Any) -> None:
         self._runs[event.agent] = uuid.uuid4().hex
         self._adapter.begin(self._session(event.agent))
+
+    def _end_run(self, event: Any) -> None:
+        """Ends the calls that somebody is asked about: an interrupt has no other hook."""
+        for message in event.agent.messages[-1:]:
+            for use in (block["toolUse"] for block in message["content"] if "toolUse" in block):
+                key = id(event.agent), use["toolUseId"]
+                self._adapter.put_off_call(key, "InterruptException")
 
     async def _before_model(self, event: Any) -> None:
         with raising_as(_LoopError):

@@ -13,7 +13,7 @@ from otel_loopguard.core.decision import HUMAN, Severity, Source, rank
 from otel_loopguard.core.report import AgentCycle
 from otel_loopguard.evidence import agent_key
 from otel_loopguard.evidence.normalize import NAMED, key_of
-from otel_loopguard.spans.steps import as_handoff, hands_off
+from otel_loopguard.spans.steps import as_handoff
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -26,9 +26,7 @@ if TYPE_CHECKING:
 
 def receiver(tool: str, args: object) -> int:
     """Key of the agent that gets the work by a call: of a hand-off, or of an agent as a tool."""
-    name = tool
-    if hands_off(tool):
-        name = as_handoff(Step(Kind.TOOL, tool, args=args)).name or tool
+    name = as_handoff(Step(Kind.TOOL, tool, args=args)).name or tool
     return agent_key(name[:NAMED])
 
 

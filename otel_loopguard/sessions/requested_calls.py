@@ -227,7 +227,7 @@ class RequestedCalls:
         )  # fmt: skip
         if result is not None:
             self._put(step, result)
-        if hands_off(call.name):
+        if hands_off(call.name, step.scope):
             as_handoff(step)
         return step
 

@@ -370,7 +370,9 @@ class Reader:
         _set_owner(step, span, layout)
         if len(layout.dialects) > 1:
             _fill(step, span, dialect, layout.dialects)
-        if step.kind is _TOOL and (layout.has_target or steps.hands_off(step.name or "")):
+        if step.kind is _TOOL and (
+            layout.has_target or steps.hands_off(step.name or "", step.scope)
+        ):
             steps.as_handoff(step, span)
         elif step.kind is _MODEL:
             set_cost(step, span.attributes)

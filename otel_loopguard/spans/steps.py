@@ -40,6 +40,13 @@ _TYPE_CHARS: Final = 200
 """Characters at the start of an error's text that may name its type: a path of modules and a class
 is shorter, and the patterns never walk through a text of megabytes."""
 _VAGUE: Final = frozenset(("_OTHER", "TOOL_ERROR", "tool_error", "Exception", "Error", "unknown"))
+PUT_OFF: Final = frozenset(
+    "ApprovalRequired CallDeferred GraphInterrupt InterruptException NodeInterrupt"
+    " UserInputRequiredException WaitingForEvent".split()
+)
+"""Exceptions by which pydantic-ai, LangGraph, Strands, Microsoft Agent Framework and LlamaIndex put
+a call off until somebody answers."""
+_DEFERRAL: Final = "pydantic_ai.tool.deferral.name"
 _COST_DETAILS: Final = "langfuse.observation.cost_details"
 _COSTS: Final = frozenset(
     "llm.cost.total operation.cost gen_ai.usage.cost gen_ai.cost.total_cost"
@@ -113,6 +120,9 @@ def failed(step: Step, span: SpanView) -> Step:
     attributes, status = span.attributes, span.status
     kind, decision = text(attributes.get("error.type")), attributes.get(DECISION_MESSAGE)
     thrown = next((found for name, found in span.events if name == "exception"), None)
+    raised = text(attributes.get(_DEFERRAL) if thrown is None else thrown.get("exception.type"))
+    if (raised or kind or "").rpartition(".")[2] in PUT_OFF:
+        return put_off(step)
     if status != "error":
         if kind is None and (thrown is None or status == "ok"):
             return step
@@ -120,9 +130,7 @@ def failed(step: Step, span: SpanView) -> Step:
         attributes.get(DECISION_ACTION), decision
     ):
         return step  # an exporter's mark of a decision about a call that went well
-    thrown = thrown or {}
-    message = text(thrown.get("exception.message")) or text(span.description)
-    raised = text(thrown.get("exception.type"))
+    message = text((thrown or {}).get("exception.message")) or text(span.description)
     if kind is None or (kind in _VAGUE and raised):
         kind = raised
     step.error = True
@@ -131,6 +139,17 @@ def failed(step: Step, span: SpanView) -> Step:
     if kind is None or kind in _VAGUE:
         kind = _type_in(step.error_text) or kind
     step.error_type = kind
+    return step
+
+
+def put_off(step: Step) -> Step:
+    """Returns the step of work that waits for somebody's answer: no failure, and no call yet.
+
+    A call that is made after all has a span of its own then, and counts once. One that is refused
+    may be told by messages alone, which are read where no span has arguments.
+    """
+    if step.kind is Kind.TOOL:
+        step.kind, step.args = Kind.OTHER, None
     return step
 
 
@@ -367,7 +386,7 @@ def as_transfer(step: Step, span: SpanView) -> Step:
     return step
 
 
-_TRANSFER = "transfer_to_"
+_TRANSFER, _HANDOFF = "transfer_to_", "handoff_to_"
 _NAMED = frozenset(
     (
         "delegate_work_to_coworker", "Delegate work to coworker", "transfer_to_agent",
@@ -378,12 +397,15 @@ _NAMED = frozenset(
 _TARGETS = ("agent_name", "coworker", "agent")
 
 
-def hands_off(name: str) -> bool:
-    """True if a tool of this name hands the work to another agent.
+def hands_off(name: str, scope: str) -> bool:
+    """True if a tool of this name, in a span of this scope, hands the work to another agent.
 
     The names are those of ADK (`transfer_to_agent`), AutoGen Swarm and LangGraph
-    (`transfer_to_<agent>`), Strands (`handoff_to_agent`) and CrewAI (`delegate_work_to_coworker`).
+    (`transfer_to_<agent>`), Strands (`handoff_to_agent`), CrewAI (`delegate_work_to_coworker`) and
+    Microsoft Agent Framework (`handoff_to_<agent>`; Strands' `handoff_to_user` asks a person).
     """
+    if name.startswith(_HANDOFF) and "agent_framework" in scope:
+        return True
     return name.startswith(_TRANSFER) or name in _NAMED
 
 
@@ -396,6 +418,6 @@ def as_handoff(step: Step, span: SpanView | None = None) -> Step:
         targets = (text(within(step.args, key)) for key in _TARGETS)
         step.name = next((target for target in targets if target), None)
     else:
-        step.name = name.removeprefix(_TRANSFER) or None
+        step.name = name.removeprefix(_TRANSFER).removeprefix(_HANDOFF) or None
     step.kind = Kind.HANDOFF
     return step

@@ -6,7 +6,8 @@ OpenInference 4.1.1, by `tests/typescript/capture.mjs` with AI SDK 7.0.173 and M
 Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.0 against model servers with a script;
 without what is of the machine, and without prompts of the system. `sub_agent_captures/` has a
 manager under OpenInference whose sub-agent is asked the same in every turn, and one whose sub-agent
-gets another task each time.
+gets another task each time; `approval_captures/` has calls that wait for a person, and
+`handoff_captures/` agents that hand over to each other.
 """
 
 import json
@@ -19,6 +20,7 @@ from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.server.otlp import JSON, decode, log_views
 from tests.dialects import captures, loops
 from tests.dialects.agents import AGENTS, GO, JAVA, NODE, STUCK
+from tests.dialects.approval_captures.record import PEOPLE
 from tests.dialects.sub_agent_captures.record import ANSWERS, TASKS
 from tests.dialects.sub_agent_captures.record import STUCK as SAME
 from tests.dialects.told import sections, told
@@ -100,3 +102,31 @@ def test_a_sub_agent_that_is_asked_for_something_else_is_left_alone(framework: s
     seen, runs = replayed(f"{framework}-fine")
     assert runs == [*zip(TASKS, ANSWERS, strict=True)]
     assert {one.action for one in seen.decisions} <= {Action.ALLOW}
+
+
+APPROVALS = Path(__file__).parent / "approval_captures"
+
+
+@pytest.mark.parametrize("name", [path.stem for path in APPROVALS.glob("*.json")])
+def test_calls_that_wait_for_a_person_are_one_call_each_and_no_failures(name: str) -> None:
+    """Eight mails are asked about at once, and sent when somebody has approved them."""
+    seen = Seen().replay(loops.spans(name, APPROVALS))
+    calls = [step for step in seen.steps if step.kind is Kind.TOOL]
+    assert sorted(f"The mail to {one} was sent." for one in PEOPLE) == sorted(
+        str(one.outcome) for one in calls
+    )
+    assert not any(one.error for one in calls)
+    assert seen.decisions == []
+
+
+HANDOFFS = Path(__file__).parent / "handoff_captures"
+
+
+def test_agents_that_hand_over_in_a_ring_are_told_and_others_are_left_alone() -> None:
+    """Of Microsoft Agent Framework, whose hand-offs are in messages alone."""
+    fine, stuck = (
+        Seen().replay(loops.spans(f"agent_framework-{name}", HANDOFFS))
+        for name in ("fine", "stuck")
+    )
+    assert {one.action for one in fine.decisions} <= {Action.ALLOW}
+    assert [one.reason for one in stuck.decisions if one.action is Action.HINT] == ["topic_cycle"]

@@ -209,3 +209,14 @@ def test_new_keys_are_new_and_the_newest_are_known() -> None:
     assert new >= 0.98 * 100_000
     assert sketch.add(keys(97_560, 100_060)) == set()
     assert len(sketch.add(keys(0, 1000))) >= 0.95 * 1000
+
+
+def test_the_id_of_a_call_makes_its_answer_no_other_one() -> None:
+    """Frameworks quote it where a person refused: `call_...` and `toolu_...` mask nothing else."""
+    ids = ["call_4Xh2kQpZbTn81LwY", "toolu_01A09q90qw90lq91"]
+    steps = [call("send", {"to": "ann"}, f"A person refused {one}.") for one in [*ids, "order 7"]]
+    for step, one in zip(steps, [*ids, ids[0]], strict=True):
+        step.call_id = one
+    first, second, other = evidence(*steps)
+    assert first.outcome == second.outcome != other.outcome
+    assert first.outcome_exact == second.outcome_exact

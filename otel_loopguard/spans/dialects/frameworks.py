@@ -1,10 +1,11 @@
 """Agent frameworks and protocols that write GenAI names, each with keys and habits of its own.
 
-* Google ADK: results as `{"result": X}` or `{"error": X}`. Arguments and results are off by
-  default; the legacy schema has them in `gcp.vertex.agent.*`, and with content off
-  (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}` for every call. A legacy `call_llm` span says
-  again what the `generate_content` span below it says. ADK for Go puts a span of its own around
-  calls that ran side by side (`tests/dialects/go_capture`).
+* Google ADK: results as `{"result": X}` or `{"error": X}`, also for a call that waits for a
+  person. Arguments and results are off by default; the legacy schema has them in
+  `gcp.vertex.agent.*`, and with content off (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}`
+  for every call. A legacy `call_llm` span says again what the `generate_content` span below it
+  says. ADK for Go puts a span of its own around calls that ran side by side
+  (`tests/dialects/go_capture`).
 * Anthropic's SDK, as of 2.14: content is opt-in (`ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE`,
   `content`), and results of its tool runner have a key of their own.
 * AutoGen 0.7: neither arguments nor results. A run has dozens of traces, as each message that is
@@ -21,7 +22,8 @@
 * Spring AI 2.0.1, as Micrometer's bridge writes its observations (`tests/dialects/java_capture`).
   Arguments and results are opt-in (`spring.ai.tools.observations.include-content`). The scope is
   the application's own. A tool that throws ends well: its message is the result.
-* Strands Agents: values in events; results are blocks (`[{"text": …}]`).
+* Strands Agents: values in events; results are blocks (`[{"text": …}]`). A call that ended without
+  status and result was interrupted, and is made when somebody has answered.
 * Vercel AI SDK: `ai.operationId`, `ai.toolCall.*`, `ai.usage.*`
   (https://ai-sdk.dev/docs/ai-sdk-core/telemetry). Results are JSON text: a string has quotes.
   opencode writes it too; a command that fails ends well there.
@@ -36,7 +38,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.coding_tools import opencode_output
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
-from otel_loopguard.spans.steps import begin, captured, fail, failed
+from otel_loopguard.spans.steps import begin, captured, fail, failed, put_off
 from otel_loopguard.spans.values import (
     agent_result,
     count,
@@ -55,11 +57,13 @@ if TYPE_CHECKING:
 _CONTENT_OFF: Final = "{}"
 _MERGED: Final = "(merged tools)"
 _NOT_SPECIFIED: Final = "<not specified>"
+_UNCONFIRMED: Final = "This tool call requires confirmation, please approve or reject."
 _TEAM: Final = re.compile(r"_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[/.]|$)")
 _TEAM_KEYS: Final = (
     "gen_ai.agent.id", "recipient_agent_type", "sender_agent_type", "messaging.destination",
 )  # fmt: skip
 _CYCLE: Final = "execute_event_loop_cycle"
+_ENDED: Final = "gen_ai.event.end_time"
 
 
 class Adk:
@@ -110,7 +114,9 @@ class Adk:
             return
         outcome = agent_result(result)
         step.outcome = outcome.value
-        if outcome.failed:
+        if outcome.error == _UNCONFIRMED:
+            put_off(step)
+        elif outcome.failed:
             # Status and `error.type` say only TOOL_ERROR.
             step.error = True
             step.error_text = outcome.error or step.error_text
@@ -286,8 +292,11 @@ class Strands:
             return None
         if step.kind is Kind.TOOL:
             step.outcome = texts(step.outcome)
-            if span.attributes.get("gen_ai.tool.status") == "error":
+            status = span.attributes.get("gen_ai.tool.status")
+            if status == "error":
                 fail(step, step.outcome)
+            elif _ENDED in span.attributes and status is step.outcome is None and not step.error:
+                put_off(step)
         elif span.attributes.get("gen_ai.operation.name") == _CYCLE:
             step.kind, step.name, step.node = Kind.NODE, _CYCLE, _CYCLE
         return step

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, ClassVar, Final
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dialects import genai
 from otel_loopguard.spans.messages import assistant_text, last_answer, user_text
-from otel_loopguard.spans.steps import begin, captured, fail, failed, set_outcome
+from otel_loopguard.spans.steps import begin, captured, fail, failed, put_off, set_outcome
 from otel_loopguard.spans.values import (
     call_inputs,
     count,
@@ -106,8 +106,13 @@ class Langfuse:
                 given = captured(span, "langfuse.observation.input")
                 _set_io(step, given, captured(span, "langfuse.observation.output"))
         failed(step, span)
-        if attributes.get("langfuse.observation.level") == "ERROR":
-            fail(step, attributes.get("langfuse.observation.status_message"))
+        level = attributes.get("langfuse.observation.level")
+        said = attributes.get("langfuse.observation.status_message")
+        if level == "ERROR":
+            fail(step, said)
+        elif level == "DEFAULT" and said is not None and step.outcome is None:
+            # LangGraph's exceptions that are no errors: interrupts.
+            put_off(step)
         return step
 
     def _model(self, step: Step, span: SpanView) -> None:

@@ -84,4 +84,14 @@ def outside():
     return [looper.ran[-1], sum(one.startswith("otel_loopguard") for one in scopes)]
 
 
-run.main(Agent, below, outside)
+def workflow():
+    """The session of a workflow's agent is the workflow's, not the one that it gives the agent."""
+    looper = Agent(always(SEARCH))
+    looper.spans.clear()
+    built = af.WorkflowBuilder(start_executor=looper.agent).build()
+    stop = looper.stopped(lambda: asyncio.run(built.run(QUESTION)))
+    ids = {one.attributes.get("workflow.id") for one in looper.spans.get_finished_spans()}
+    return {"ran": len(looper.ran), "its": stop.session in ids}
+
+
+run.main(Agent, below, outside, workflow)

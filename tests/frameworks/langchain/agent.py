@@ -26,7 +26,10 @@ from opentelemetry import trace
 from pydantic import BaseModel
 
 from otel_loopguard import LoopGuardAbort, control
+from otel_loopguard.core import Kind
+from otel_loopguard.dialects import Reader
 from otel_loopguard.integrations.langchain import LoopGuardMiddleware
+from otel_loopguard.spans.sdk_views import EndedSpanView
 from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, paused, turns, two_runs
 from tests.frameworks.scripted import Run
 
@@ -271,7 +274,10 @@ def a_tool_that_interrupts() -> object:
     done = agent.invoke(Command(resume="yes"), thread_id="thread-ask")
     asked = [one.value for one in first["__interrupt__"]]
     status = [span.status.status_code.name for span in own]
-    return {"asked": asked, "status": status, "answer": done["messages"][-2].content}
+    steps = (Reader().read(EndedSpanView(span)) for span in own)
+    calls = sum(step is not None and step.kind is Kind.TOOL for step in steps)
+    answer = done["messages"][-2].content
+    return {"asked": asked, "status": status, "calls": calls, "answer": answer}
 
 
 def a_tool_that_commands() -> object:

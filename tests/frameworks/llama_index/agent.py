@@ -7,10 +7,13 @@ from llama_index.core.agent.workflow import AgentWorkflow, FunctionAgent
 from llama_index.core.llms import ChatMessage, ChatResponse, MockLLM
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
-from llama_index.core.workflow import Context
+from llama_index.core.workflow import Context, HumanResponseEvent, InputRequiredEvent
 
+from otel_loopguard.core import Kind
+from otel_loopguard.dialects import Reader
 from otel_loopguard.integrations.llama_index import guarded
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always
+from otel_loopguard.spans.sdk_views import EndedSpanView
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, turns
 from tests.frameworks.scripted import Run
 
 run = Run(
@@ -83,4 +86,27 @@ def a_tool_that_takes_the_context() -> object:
     return Agent(always(("noted", {"query": "x"}))).count()
 
 
-run.main(Agent, a_workflow, a_tool_that_takes_the_context)
+def a_tool_that_waits() -> object:
+    """It asks a person, and is called anew with the answer: one call, which did not fail."""
+    looper = Agent(turns([("ask", {"query": "May I?"})]))
+
+    async def ask(ctx: Context, query: str) -> str:
+        """Asks a person."""
+        told = await ctx.wait_for_event(HumanResponseEvent, waiter_event=InputRequiredEvent())
+        return str(told.response)
+
+    async def work() -> None:
+        handler = guarded(agent).run(QUESTION)
+        async for event in handler.stream_events():
+            if isinstance(event, InputRequiredEvent):
+                handler.ctx.send_event(HumanResponseEvent(response="yes"))
+        await handler
+
+    agent = FunctionAgent(name="asking", llm=looper.model, tools=[ask], streaming=False)
+    looper.spans.clear()
+    asyncio.run(work())
+    steps = [Reader().read(EndedSpanView(span)) for span in looper.spans.get_finished_spans()]
+    return [step.error for step in steps if step is not None and step.kind is Kind.TOOL]
+
+
+run.main(Agent, a_workflow, a_tool_that_takes_the_context, a_tool_that_waits)

@@ -8,8 +8,11 @@ from strands.models import Model
 from strands.multiagent import GraphBuilder, Swarm
 
 from otel_loopguard import LoopGuardAbort
+from otel_loopguard.core import Kind
+from otel_loopguard.dialects import Reader
 from otel_loopguard.integrations.strands import LoopGuardHooks
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read
+from otel_loopguard.spans.sdk_views import EndedSpanView
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, read, turns
 from tests.frameworks.scripted import Run
 
 run = Run("strands", "strands-agents", native=True)
@@ -92,6 +95,25 @@ def swarm():
     return {"status": result.status.value, "stop": stop, "ran": len(looper.ran)}
 
 
+def interrupted():
+    """A call that waits for a person is not open meanwhile, and counts once it is made."""
+
+    @strands.tool(context=True)
+    def ask(query: str, tool_context: strands.ToolContext) -> str:
+        """Asks a person."""
+        return tool_context.interrupt("ask", reason=query)
+
+    looper = Agent(turns([("ask", {"query": "May I?"})]))
+    looper.agent = looper.made(tools=[ask])
+    looper.spans.clear()
+    asked = looper.agent(QUESTION).interrupts
+    waits = len(looper.hooks._adapter._calls)
+    looper.agent([{"interruptResponse": {"interruptId": asked[0].id, "response": "yes"}}])
+    spans = looper.spans.get_finished_spans()
+    steps = [step for span in spans if (step := Reader().read(EndedSpanView(span)))]
+    return {"open": waits, "calls": sum(step.kind is Kind.TOOL for step in steps)}
+
+
 def nothing_open():
     """After a loop of calls that fail no call stays open."""
     looper = Agent(always(("fail", {"query": "x"})))
@@ -99,4 +121,4 @@ def nothing_open():
     return len(looper.hooks._adapter._calls)
 
 
-run.main(Agent, asked_again, graph, swarm, nothing_open)
+run.main(Agent, asked_again, graph, swarm, interrupted, nothing_open)
