@@ -256,8 +256,9 @@ class ToolCallExtractor:
     """
 
     __slots__ = (
-        "_asked", "_before", "_calls", "_edited", "_frame", "_habits", "_novelty", "_pace", "_paid",
-        "_progress", "_rounds", "_settings", "_shown", "_tools", "_versions", "_viewer", "_writes",
+        "_answers", "_asked", "_before", "_calls", "_edited", "_frame", "_habits", "_novelty",
+        "_pace", "_paid", "_progress", "_rounds", "_said", "_settings", "_shown", "_tools",
+        "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -280,6 +281,9 @@ class ToolCallExtractor:
         self._viewer = False
         # Tokens and money of the model calls since the newest tool call.
         self._asked, self._paid = 0, 0.0
+        # What a model wrote since the newest call, and what agents that others run have answered.
+        self._said: str | None = None
+        self._answers: Novelty | None = None
         self._writes: dict[int, None] = {}
 
     def adopt(
@@ -300,8 +304,9 @@ class ToolCallExtractor:
         if step.kind is _TOOL:
             return self.evidence(step)
         if step.kind is Kind.AGENT:
-            self._pace.ran()
+            self._pace.ran(0.0 if step.parent_id is None else self._answered(step))
             return None
+        self._said = step.text
         self._asked += step.tokens or 0
         self._paid += step.cost or 0.0
         if step.start and step.end:
@@ -309,6 +314,15 @@ class ToolCallExtractor:
             self._pace.thought(step.end - step.start)
         self._rounds.asked(agent_key(maker_of(step)))
         return None
+
+    def _answered(self, run: Step) -> float:
+        """New part of what an agent's run within another one answered."""
+        answer = run.outcome if isinstance(run.outcome, str) else self._said
+        if not answer:
+            return 0.0
+        known = self._answers = self._answers or Novelty()
+        raw = ends_of(text_bytes(answer))
+        return known.worded(raw, known.add(raw).share)
 
     def evidence(self, step: Step) -> Evidence:
         """Evidence of one finished tool call; counts it."""
@@ -406,7 +420,7 @@ class ToolCallExtractor:
                 wait.add(found.asked, self._paid, step.start, step.end or 0)
         elif news or found.novelty is None or (found.fresh and not found.pending):
             progress.wait = None
-        self._asked, self._paid = 0, 0.0
+        self._asked, self._paid, self._said = 0, 0.0, None
 
     def _told(
         self, found: Evidence, step: Step, reading: Reading, raw: bytes, name: ToolName

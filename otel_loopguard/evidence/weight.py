@@ -245,9 +245,11 @@ class Pace:
         """A model took nanoseconds."""
         self._thought = max(self._thought, 0) + max(took, 0)
 
-    def ran(self) -> None:
-        """A run of an agent has ended."""
+    def ran(self, news: float) -> None:
+        """A run of an agent has ended; what it answered is news to whoever runs it."""
         self._runs += 1
+        self._news += news
+        self._worth += news
 
     def add(
         self, call: Evidence, start: int, *, works: bool = True, turn: int = 0, alike: int = 0
@@ -323,12 +325,10 @@ class Pace:
         equal = outcome is not None and outcome in answers
         changed = outcome is not None and not equal and None not in answers
         sure = rest if self._thought >= 0 else 0.0
-        if not between:
-            return Since(False, changed, equal, rest, sure=sure)
-        rests = self._rests[-2 * between :]
-        longest = max(rest, *rests)
+        rests = self._rests[-2 * between :] if between else ()
+        longest = max((rest, *rests))
         if self._thought >= 0:
-            sure = max(rest, *rests[::2])
+            sure = max((rest, *rests[::2]))
         worked = max(self._works - works, 1)
         # Runs that begin alike are one each, as far as each of them brings something.
         over = worked if runs == self._runs else 1

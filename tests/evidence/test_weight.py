@@ -236,7 +236,7 @@ def between(*calls: list[Any]) -> dict[str, float]:
     pace, since = Pace(), Since(fresh=True)
     for name, *more in calls:
         if name == "ran":
-            pace.ran()
+            pace.ran(*more)
         else:
             since = add(pace, name, **(more[0] if more else {}))
     return {"news": since.news, "acted": since.acted}
