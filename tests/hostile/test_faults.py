@@ -342,15 +342,15 @@ def test_a_guard_that_is_being_made_hears_of_no_flag(monkeypatch: pytest.MonkeyP
     """Of another guard's session, say: it has no table to look it up in."""
     other, run = LoopGuard(Settings()), new_name()
     begin(run, other)
-    real = guards.ResilienceRegistry
+    real = guards.ControlReplication
 
-    def meanwhile(*given: object) -> object:
+    def meanwhile(*given: Any, **named: Any) -> object:
         there = threading.Thread(target=flag(other, run).set, args=(Action.PAUSE,))
         there.start()
         there.join()
-        return real(*given)  # type: ignore[arg-type]
+        return real(*given, **named)
 
-    monkeypatch.setattr(guards, "ResilienceRegistry", meanwhile)
+    monkeypatch.setattr(guards, "ControlReplication", meanwhile)
     guard = LoopGuard(Settings())
     assert flag(other, run).control.action is Action.PAUSE
     assert guard.faults.counts == {}

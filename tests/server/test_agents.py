@@ -129,7 +129,8 @@ def test_a_loop_of_ones_own_hears_hint_deny_and_abort_in_this_order(
 @contextmanager
 def guarding() -> Generator[tuple[Server, dict[str, str]]]:
     """A server that takes one token, and the variables by which agents know both."""
-    with serving(Tenants({TOKEN: "default"})) as server:
+    # A scripted model answers at once: its agent would be done before the first step is judged.
+    with serving(Tenants({TOKEN: "default"}), lateness_s=0.02) as server:
         yield server, {
             "LOOPGUARD_URL": server.url, "LOOPGUARD_TOKEN": TOKEN,
             "OTEL_EXPORTER_OTLP_HEADERS": f"authorization=Bearer {TOKEN}",
