@@ -141,6 +141,8 @@ class Rounds:
         return True
 
 
+_ANSWER: Final = 2_000
+"""Characters of an agent's answer that are looked at for news: half of what is of a tool's."""
 _BRIEF: Final = 40
 """Characters below which an answer is a word or two: yes, 17, a name."""
 _NOTE: Final = 200
@@ -281,9 +283,10 @@ class ToolCallExtractor:
         self._viewer = False
         # Tokens and money of the model calls since the newest tool call.
         self._asked, self._paid = 0, 0.0
-        # What a model wrote since the newest call, and what agents that others run have answered.
-        self._said: str | None = None
+        # What agents that others run have answered, and what a model wrote since the newest call;
+        # None before the first such run.
         self._answers: Novelty | None = None
+        self._said: str | None = None
         self._writes: dict[int, None] = {}
 
     def adopt(
@@ -306,7 +309,8 @@ class ToolCallExtractor:
         if step.kind is Kind.AGENT:
             self._pace.ran(0.0 if step.parent_id is None else self._answered(step))
             return None
-        self._said = step.text
+        if self._answers is not None:
+            self._said = step.text and step.text[:_ANSWER]
         self._asked += step.tokens or 0
         self._paid += step.cost or 0.0
         if step.start and step.end:
@@ -316,12 +320,12 @@ class ToolCallExtractor:
         return None
 
     def _answered(self, run: Step) -> float:
-        """New part of what an agent's run within another one answered."""
+        """New part of what an agent's run within another one answered, as far as it is seen."""
+        known = self._answers = self._answers or Novelty()
         answer = run.outcome if isinstance(run.outcome, str) else self._said
         if not answer:
             return 0.0
-        known = self._answers = self._answers or Novelty()
-        raw = ends_of(text_bytes(answer))
+        raw = text_bytes(answer[:_ANSWER])
         return known.worded(raw, known.add(raw).share)
 
     def evidence(self, step: Step) -> Evidence:
