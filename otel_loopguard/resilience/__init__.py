@@ -208,5 +208,5 @@ def problems(tool: str, args: Mapping[str, object] | None = None) -> tuple[Probl
     return _current().checks.of(tool, args)
 
 
-if (_newest := context.newest_guard()) is not None:
-    _ = _newest.resilience  # made before this is imported, it learns from now on
+# A guard that was made before this is imported learns from now on.
+getattr(context.newest_guard(), "resilience", None)
