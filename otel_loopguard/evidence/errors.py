@@ -89,7 +89,7 @@ def error_line(step: Step) -> bytes | None:
     if text is None or (len(text) <= _LINE and _UNNAMED.fullmatch(text.strip()) is not None):
         return None
     lines = _naming(look(text))
-    return text_bytes((lines[-1] if lines else text.strip())[-_LINE:])
+    return text_bytes((lines[-1] if lines else text).strip()[-_LINE:])
 
 
 @lru_cache(maxsize=16)

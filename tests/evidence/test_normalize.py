@@ -177,6 +177,8 @@ def test_of_a_failed_call_its_error_is_the_outcome() -> None:
     failed = Step(Kind.TOOL, "t", outcome="it broke", error=True)
     assert outcome_of(failed, 1000).key == of("it broke").key
     assert error_line(failed) == b"it broke"
+    padded = Step(Kind.TOOL, "t", error=True, error_text="it broke: an error" + 9_000 * " ")
+    assert error_line(padded) == b"it broke: an error"
     for said in (None, "  "):
         assert error_line(Step(Kind.TOOL, "t", error=True, outcome=said)) is None
     assert outcome_of(Step(Kind.TOOL, "t", error=True), 1000).key is None
