@@ -303,7 +303,7 @@ class ToolCallExtractor:
         self._calls.before = {tool: at for tool, at in tools.items() if at is not None}
 
     def extract(self, step: Step) -> Evidence | None:
-        """Evidence of a tool call; of a model call only its time, and that it was made."""
+        """Evidence of a tool call; of models and agents, notes what they took and answered."""
         if step.kind is _TOOL:
             return self.evidence(step)
         if step.kind is Kind.AGENT:

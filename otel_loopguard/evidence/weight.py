@@ -181,8 +181,8 @@ class Since(NamedTuple):
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
     the call itself; another call that says little gives it time."""
     news: float = 0.0
-    """Mean novelty of the calls in between, each 0 to 1; all of it if an agent's run ended in
-    between."""
+    """Mean novelty of the calls in between, each 0 to 1; all of it, and of what the run answered,
+    if an agent's run ended in between."""
     acted: float = 0.0
     """The share of calls in between that may have changed something once more."""
     took: float = 0.0
