@@ -781,8 +781,6 @@ class LoopGuard(SessionQueries):
             escalation = self.escalation()
             if escalation.listens:
                 steps.append(("admin", escalation.on_step))
-        if settings.execution_queue:
-            _ = self.admissions  # likewise
         own, marks = self.subscribers.own, self.subscribers.marks
         if self.telemetry.numbers.on:
             own.append(("telemetry", self.telemetry.numbers.on_step))
@@ -790,6 +788,8 @@ class LoopGuard(SessionQueries):
         own.append(("profile", self._profile))
         if self._resilience is not None:
             self._teach(self._resilience)
+        if settings.execution_queue:
+            _ = self.admissions  # likewise; it asks for `resilience`, which is taught once
         if on_step is not None:
             steps.append(("on_step", lambda seen: on_step(seen.session, seen.number, seen.step)))
         # The few steps that it may have to warn of.

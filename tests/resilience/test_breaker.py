@@ -309,3 +309,17 @@ def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Moved) -> None:
     assert not breakers.allow("search")
     clock.advance(300)
     assert breakers.allow("search")
+
+
+def queued() -> int:
+    return 3
+
+
+def test_a_guard_with_a_queue_learns_of_each_call_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its admissions are made with it, and ask for what learns."""
+    learned: list[Step] = []
+    registry = resilience.ResilienceRegistry
+    monkeypatch.setattr(registry, "learn", lambda _, step, __: learned.append(step))
+    guard = LoopGuard(Settings(execution_queue=f"{__name__}:queued"))
+    guard.observe(Step(Kind.TOOL, "search", start=1, end=2, args="a", outcome="b"), "one")
+    assert len(learned) == 1
