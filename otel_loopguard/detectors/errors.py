@@ -60,7 +60,8 @@ class ErrorRepeat(CountingDetector):
     Counts: errors with an equal line, whatever the arguments; two are enough where the call itself
     is wrong.
     Leaves alone: items that do not exist; transient errors with pauses. A change leaves a third, a
-    success six tenths, but of what a shell refused all.
+    success six tenths, but of what a shell refused all. What a tool refuses to do to one file after
+    the other is only told, until everything fails.
     Cannot see: failures without a text.
     """
 
@@ -108,7 +109,7 @@ class ErrorRepeat(CountingDetector):
         line, count, last = self._rows.pop(evidence.agent, (None, 0.0, -1))
         if line != evidence.error_line:
             count = 0.0
-        if evidence.round != last and not evidence.item:
+        if evidence.round != last and (evidence.refused or not evidence.item):
             # A word accuses: of an error that nobody knows other items may be free.
             sure = evidence.error_class is _DETERMINISTIC or evidence.refused or evidence.call_error
             count += 1.0 - evidence.rested if sure or evidence.transient else 0.0
@@ -124,7 +125,9 @@ class ErrorRepeat(CountingDetector):
         threshold = min(_SOON, limit) if soon else limit
         if not reaches(counted.count, evidence.needs(threshold)):
             return None
-        told = evidence.call_error or evidence.refused
+        # What a tool refuses to do to one file, it may do to another; a wrong call is so for each.
+        another = evidence.item and evidence.file is not None
+        told = evidence.call_error or (evidence.refused and not another)
         others = counted.different >= counted.count - 0.5 and not told
         all_fail = row >= evidence.needs(_ALL)
         rule = "call_error" if evidence.call_error else "equal_error"
