@@ -55,7 +55,6 @@ _REFUSED_CODES: Final = (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNIMP
 _RETRYABLE_CODES: Final = frozenset({
     grpc.StatusCode.CANCELLED, grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.ABORTED,
     grpc.StatusCode.OUT_OF_RANGE, grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.DATA_LOSS,
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
 })  # fmt: skip
 
 
@@ -296,14 +295,22 @@ class GrpcHop(NextHop):
         except grpc.aio.AioRpcError as error:
             code = error.code()
             msg = f"the next hop answered {code.name}"
+            # What is too large for it stays so; OTLP has it say if it will take more later.
+            full = code is grpc.StatusCode.RESOURCE_EXHAUSTED and _says_when(error)
             raise NextHopError(
-                msg, code.name, retryable=code in _RETRYABLE_CODES,
+                msg, code.name, retryable=full or code in _RETRYABLE_CODES,
                 refused=code in _REFUSED_CODES,
                 detail=error.details() or "",
             ) from error  # fmt: skip
 
     async def close(self) -> None:  # noqa: D102
         await self._channel.close()
+
+
+def _says_when(error: grpc.aio.AioRpcError) -> bool:
+    """True if a hop says after what time it takes requests again."""
+    found = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
+    return b"google.rpc.RetryInfo" in (found if isinstance(found, bytes) else found.encode())
 
 
 class EventLog:

@@ -6,8 +6,12 @@ import zlib
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import grpc
 import pytest
+from google.protobuf.any_pb2 import Any as AnyMessage
 from google.protobuf.json_format import MessageToDict
+from google.rpc.error_details_pb2 import RetryInfo
+from google.rpc.status_pb2 import Status
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
@@ -15,6 +19,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
 
 from otel_loopguard import Settings
 from otel_loopguard.server import Tenants, tenant_guard
+from otel_loopguard.server.forward import SIGNALS
 from tests.server.serving import (
     BEGIN,
     CLIENT,
@@ -208,6 +213,34 @@ def test_what_the_next_hop_did_not_take_is_not_acknowledged_and_not_lost(hop: Ho
             assert post(server, body=b"", path=path).is_success
     assert hop.decided() == [None, None, "hint", "deny", "abort"]
     assert hop.told() == ["hint", "deny", "abort"]
+
+
+@pytest.mark.parametrize(("later", "status"), [(True, 503), (False, 400)])
+def test_only_what_a_full_next_hop_takes_later_is_sent_again(*, later: bool, status: int) -> None:
+    """With the same code gRPC itself refuses what is too large, and would do so for ever."""
+
+    def full(_: bytes, context: grpc.ServicerContext) -> bytes:
+        if later:
+            details = AnyMessage()
+            details.Pack(RetryInfo())
+            told = Status(code=8, details=[details]).SerializeToString()
+            context.set_trailing_metadata((("grpc-status-details-bin", told),))
+        context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "full")
+
+    handler: Any = grpc.unary_unary_rpc_method_handler(full)
+    service, method = SIGNALS["traces"].method.strip("/").split("/")
+    with ThreadPoolExecutor() as workers:
+        hop = grpc.server(workers)
+        hop.add_generic_rpc_handlers(
+            (grpc.method_handlers_generic_handler(service, {method: handler}),)
+        )
+        port = hop.add_insecure_port("127.0.0.1:0")
+        hop.start()
+        try:
+            with serving(forward=f"grpc://127.0.0.1:{port}") as server:
+                assert send(server, 0).status_code == status
+        finally:
+            hop.stop(None).wait()
 
 
 def test_a_stall_is_told_without_another_request(hop: Hop) -> None:
