@@ -42,6 +42,21 @@ test("a session that nobody stopped is allowed", async () => {
   assert.equal(await control.refuses("search"), undefined);
 });
 
+for (const ms of [Infinity, 2 ** 53, 1500.5]) {
+  test(`a question may take ${ms} ms`, async () => {
+    const control = new LoopGuardControl({ session: "patient", url, timeoutMs: ms, pauseLimitMs: ms });
+    assert.equal((await control.gate()).action, "allow");
+  });
+}
+
+for (const ms of [-1, NaN, "soon"]) {
+  test(`${ms} ms are refused at the start`, () => {
+    for (const name of ["timeoutMs", "pauseLimitMs"]) {
+      assert.throws(() => new LoopGuardControl({ session: "wrong", url, [name]: ms }), new RegExp(`${name} is ${ms}`));
+    }
+  });
+}
+
 test("a hint is given once, a denied call is refused, others are not", async () => {
   const control = new LoopGuardControl({ session: "denied", url });
   await calls("denied", 3);

@@ -82,6 +82,8 @@ const PATIENCE_MS = 30_000;
 /** Milliseconds until the next question after an answer that came before its time. */
 const EARLY_MS = 100;
 const MOST_TOLD = 100;
+/** The most that timers take; they throw, or fire at once, for more. */
+const MOST_MS = 2 ** 31 - 1;
 
 /**
  * Follows the control flag of one session. A server that cannot be reached stops nobody, but an
@@ -113,6 +115,10 @@ export class LoopGuardControl {
     const base = options.url ?? env["LOOPGUARD_URL"] ?? "http://127.0.0.1:4318";
     const token = options.token ?? env["LOOPGUARD_TOKEN"];
     if (!options.session) throw new TypeError("LoopGuardControl needs the key of a session: { session: … }");
+    for (const name of ["timeoutMs", "pauseLimitMs"] as const) {
+      const ms = options[name] ?? 0;
+      if (!(ms >= 0)) throw new RangeError(`LoopGuardControl: ${name} is ${ms}, expected milliseconds from 0`);
+    }
     this.session = options.session;
     this.#options = options;
     // Half a surrogate pair, as where a text was cut, cannot be encoded; exporters write U+FFFD for it, too.
@@ -205,7 +211,7 @@ export class LoopGuardControl {
   }
 
   #limit(): AbortSignal {
-    return AbortSignal.timeout(this.#options.timeoutMs ?? 2_000);
+    return AbortSignal.timeout(Math.min(Math.ceil(this.#options.timeoutMs ?? 2_000), MOST_MS));
   }
 
   async #ask(query: string, signal: AbortSignal): Promise<boolean> {
