@@ -61,7 +61,11 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
         """Gate and hint."""
         hint = await self._adapter.before_model_async(ctx.conversation_id, limit=_limit(ctx))
         if hint is not None:
-            ctx.enqueue(hint)
+            # By `ctx.enqueue` it would come one request later in versions before 2.60.
+            said = _note(hint)
+            said.run_id, said.conversation_id = ctx.run_id, ctx.conversation_id
+            request_context.messages = [*request_context.messages, said]
+            ctx.messages.append(said)
         if self._repairs:
             # A list of its own: what is changed in the one at hand, is changed in the history.
             messages = [*request_context.messages]
