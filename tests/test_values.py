@@ -4,7 +4,6 @@ import copy
 import math
 import pickle
 import re
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -12,7 +11,6 @@ from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
 from otel_loopguard import (
-    LoopGuard,
     LoopGuardAbort,
     LoopGuardPaused,
     errors,
@@ -78,15 +76,6 @@ ASKED = {
 """What the rows of the table name."""
 
 
-@pytest.fixture
-def _guard() -> Iterator[None]:
-    """Its checks and strategies are the test's own."""
-    guard = LoopGuard()
-    yield
-    guard.shutdown()
-
-
-@pytest.mark.usefixtures("_guard")
 @pytest.mark.parametrize(("asked", "kind", "why"), rows(__file__, "wrong"))
 def test_what_cannot_be_is_an_error_at_once(asked: str, kind: str, why: str) -> None:
     """Later it would be raised into the agent, or nothing would ever be found."""
@@ -96,7 +85,6 @@ def test_what_cannot_be_is_an_error_at_once(asked: str, kind: str, why: str) -> 
     assert why in str(error.value)
 
 
-@pytest.mark.usefixtures("_guard")
 @pytest.mark.parametrize(("asked", "option", "whole"), rows(__file__, "numbers"))
 def test_a_number_that_is_none_is_named_at_once(asked: str, option: str, whole: str) -> None:
     """With its value: as a text it failed somewhere inside, or in the middle of a run."""

@@ -73,6 +73,7 @@ def test_without_a_guard_a_call_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     before = execution.admit("search", X)
     assert (before.choice, before.confidence, before.id) == (Choice.EXECUTE_SYNC, 0, "")
     assert execution.prefer("ada", prompt_threshold_s=3) is None
+    assert resilience.problems("search", X) == ()
     assert not sessions.feedback("0" * 16, choice="defer")
 
 
