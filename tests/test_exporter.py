@@ -24,7 +24,6 @@ from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode,
 
 from otel_loopguard import (
     LoopGuard,
-    LoopGuardSettingsError,
     LoopGuardSpanExporter,
     Settings,
     semconv,
@@ -51,11 +50,7 @@ class ScriptedGuard:
         self.attached = False
         self.settings = Settings(**settings)
         self.faults = faults.InternalErrors()
-        self.counted: list[tuple[int, int, str]] = []
-        self.telemetry = SimpleNamespace(numbers=SimpleNamespace(exported=self.exported))
-
-    def exported(self, spans: int, decisions: int, error: str) -> None:
-        self.counted.append((spans, decisions, error))
+        self.telemetry = SimpleNamespace(numbers=SimpleNamespace(exported=lambda *_: None))
 
     def annotation(self, trace_id: int, span_id: int) -> Annotation | None:
         return self.script.pop(self.names.get(span_id, ""), None)
@@ -306,13 +301,6 @@ def test_an_exporter_that_is_not_there_is_warned_about_once(
     assert said in message
 
 
-def test_settings_are_checked_at_once() -> None:
-    """A bad setting fails when the exporter is made; one beside a guard is refused."""
-    for guard, value in ((None, 1), (ScriptedGuard(), 4)):
-        with pytest.raises(LoopGuardSettingsError, match="repeat_threshold"):
-            LoopGuardSpanExporter("none", guard, repeat_threshold=value)
-
-
 ANSWERS = {"+": SpanExportResult.SUCCESS, "-": SpanExportResult.FAILURE}
 
 
@@ -337,17 +325,12 @@ def test_each_outage_is_told_once(
 
 
 def test_an_exporter_by_name_takes_what_it_is_made_with() -> None:
-    """As in a configuration file; what is empty is not given, and more or less than one name is an
-    error that has what was given."""
+    """As in a configuration file; what is empty is not given."""
     exporter = LoopGuardSpanExporter({"console": {"service_name": "here", "out": None}})
     inner: Any = exporter._inner
     assert isinstance(inner, ConsoleSpanExporter)
     assert inner.service_name == "here"
     assert LoopGuardSpanExporter({"none": None})._inner is None
-    wrong: list[dict[str, object]] = [{}, {"console": {}, "otlp": {}}]
-    for names in wrong:
-        with pytest.raises(LoopGuardSettingsError, match=r"one name with its options, got \["):
-            LoopGuardSpanExporter(names)
 
 
 def test_a_mistake_in_the_environment_loses_no_span(

@@ -54,7 +54,7 @@ def changed(step: Step, change: str, dice: random.Random) -> Step:
     args, outcome, error_text = step.args, step.outcome, step.error_text
     if isinstance(args, dict):
         args = {**args, "request_id": str(uuid.UUID(int=dice.getrandbits(128)))}
-    if isinstance(outcome, str):
+    if isinstance(outcome, str) and outcome:
         clock = f"10:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
         outcome = f"{clock} {outcome} (took {dice.randrange(900)} ms)"
         error_text = outcome if error_text is not None else None

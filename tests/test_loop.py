@@ -9,7 +9,7 @@ import uuid
 from collections.abc import AsyncIterator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from opentelemetry import trace
@@ -246,15 +246,6 @@ def test_half_a_character_in_the_name_of_a_tool_fails_no_exporter(house: House) 
     assert all(span.name.encode() for span in house.ended.spans)
 
 
-def test_a_name_that_is_no_text_is_an_error(house: House) -> None:
-    """Of a tool, as where the function comes first, or of an agent."""
-    wrong: Any = house.search
-    with house.turn() as now, pytest.raises(TypeError, match="name: expected a string, got method"):
-        now.tool(wrong, {"query": "x"}, house.search)
-    with pytest.raises(ValueError, match="name of an agent"):
-        house.turn(agent=wrong)
-
-
 def test_a_generator_is_a_call_until_it_ends(house: House) -> None:
     """Its items are its answer; who stops asking for more says nothing of it."""
 
@@ -391,17 +382,13 @@ def test_partial_results_of_the_loop_come_with_the_stop(house: House) -> None:
 
 
 def test_misuse_is_told() -> None:
-    """Keys that are none, no begin, two of them; without a key each turn has its own session."""
+    """No begin, or two of them; without a key each turn has its own session."""
     turns = [turn(tracer_provider=provider_with()) for _ in range(3)]
     keys = set[str]()
     for each in turns:
         with each as now:
             keys.add(now.session)
     assert len(keys) == 3
-    with pytest.raises(ValueError, match="key of a session"):
-        turn("")
-    with pytest.raises(TypeError, match="content"):
-        turn(content=cast("Any", "yes"))
     with pytest.raises(RuntimeError, match="not begun"):
         turn().tool("search", None, str)
     once = turn(tracer_provider=provider_with())

@@ -190,7 +190,7 @@ def test_the_flag_is_seen_from_threads_tasks_and_where_no_span_is_current() -> N
 
 @pytest.mark.parametrize("why", ["switched off", "shut down"])
 def test_switched_off_or_shut_down_it_does_nothing(why: str) -> None:
-    """Spans and flags are left alone; settings beside a guard would be ignored, and are refused."""
+    """Spans and flags are left alone."""
     guard = LoopGuard(Settings(enabled=why != "switched off"))
     processor, ended = LoopGuardSpanProcessor(guard), Ended()
     tracer = provider_with(processor, ended).get_tracer("my.agent")
@@ -201,10 +201,6 @@ def test_switched_off_or_shut_down_it_does_nothing(why: str) -> None:
     stuck(tracer)
     control.check()
     assert not any("loopguard" in key for span in ended.spans for key in span.attributes or {})
-    with pytest.raises(ValueError, match="repeat_threshold"):
-        LoopGuardSpanProcessor(guard, repeat_threshold=4)
-    with pytest.raises(TypeError, match="LoopGuard"):
-        LoopGuardSpanProcessor(guard.settings)  # type: ignore[arg-type]
 
 
 def test_a_scope_that_shows_itself_late_belongs_to_the_named_session() -> None:

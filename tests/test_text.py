@@ -128,24 +128,6 @@ guard.shutdown()
     assert [line for line in lines if not line.startswith("otel-loopguard: ")] == []
 
 
-TABLE = """\
-# A comment.
-one: first line
-    second line
-
-    third line  # no comment
-two:
-"""
-
-
-def test_a_row_is_a_name_and_its_lines() -> None:
-    """Comments are whole lines, and blank ones mean nothing."""
-    assert [tuple(row) for row in rows_in(TABLE, "a.txt")] == [
-        ("a.txt:2", "one", ["first line", "second line", "third line  # no comment"]),
-        ("a.txt:6", "two", []),
-    ]
-
-
 @pytest.mark.parametrize(("why", "text"), rows(__file__, "bad"))
 def test_a_bad_line_is_refused_with_its_place(why: str, text: str) -> None:
     """With file and line, so that whoever wrote it finds it."""

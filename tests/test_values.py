@@ -1,33 +1,32 @@
 """Values that users hold: equal by their fields, shown by them, hashed where they are frozen."""
 
 import copy
+import math
 import pickle
 import re
-from functools import partial
 from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
 
+import otel_loopguard
 from otel_loopguard import (
-    LoopGuard,
     LoopGuardAbort,
     LoopGuardPaused,
-    LoopGuardSampler,
-    LoopGuardSpanExporter,
-    control,
     errors,
+    execution,
     resilience,
     set_testing,
-    setup,
     testing,
     turn,
 )
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.decision import Fix
+from otel_loopguard.detectors.llm_judge import Opinion
 from otel_loopguard.integrations._adapter import Adapter
 from otel_loopguard.plans import Task
 from tests.calls import Run, call
+from tests.tables import rows
 
 
 def test_values_of_equal_fields_are_equal() -> None:
@@ -42,101 +41,56 @@ def test_values_of_equal_fields_are_equal() -> None:
         one.risk = "high"  # pyright: ignore[reportAttributeAccessIssue]
 
 
-def _traced(processor: Any) -> None:
+def traced(processor: Any) -> None:
     provider = TracerProvider()
     provider.add_span_processor(processor)
     provider.get_tracer("agent").start_span("step")
 
 
-def _registered(*given: Any) -> None:
-    LoopGuard()
-    resilience.checks().register(*given)
-
-
-def _called(*given: Any) -> None:
+def called(*given: Any) -> None:
     with turn("of a wrong type") as now:
         now.tool(*given)
 
 
-def _advanced(*, seconds: Any) -> None:
+def entered(block: Any) -> None:
+    with block:
+        pass
+
+
+def advanced(seconds: Any) -> None:
     with set_testing() as clock:
         clock.advance(seconds)
 
 
-def _asserted(*, min_steps: Any) -> None:
+def asserted(min_steps: Any) -> None:
     with testing.watching("own") as watched:
         watched.assert_no_loops(min_steps=min_steps)
 
 
-@pytest.mark.parametrize(
-    ("make", "why"),
-    [
-        (lambda: LoopGuard({"mode": "shadow"}), "expected Settings, got dict"),
-        (lambda: LoopGuard(clock="real"), "clock must be"),
-        (lambda: LoopGuard(on_decision="print"), "expected a function, got str"),
-        (lambda: LoopGuard().observe(Step("tool", "search"), "run"), "expected a Step"),
-        (lambda: LoopGuard().observe("search", "run"), "expected a Step"),
-        (lambda: LoopGuardSampler("always_on"), "expected a Sampler, got str"),
-        (lambda: control.on_decision(None), "expected a function, got NoneType"),
-        (lambda: control.on_escalation("ask"), "expected a function, got str"),
-        (lambda: _traced(LoopGuard()), r"add LoopGuardSpanProcessor\(guard\)"),
-        (lambda: setup(TracerProvider()), r"setup\(tracer_provider=\.\.\.\)"),
-        (lambda: LoopGuardSpanExporter(LoopGuard()), "expected a SpanExporter"),
-        (lambda: LoopGuardSpanExporter({"otlp": 3}), "exporter 'otlp': expected its options"),
-        (lambda: control.gate("5"), "limit_s must be a number, got '5'"),
-        (lambda: Adapter("any", limit_s="5"), "limit_s must be a number, got '5'"),
-        (lambda: Adapter("any", content="yes"), "content: expected True, False or None"),
-        (lambda: Adapter("any", on_choice=True), "on_choice: expected a function"),
-        (lambda: Adapter("any", limit=5), "no option 'limit': every adapter takes spans"),
-        (lambda: Adapter("any", mode="shadow"), r"setup\(mode=\.\.\.\)"),
-        (lambda: resilience.syntax("yaml"), "one of python, json, toml, got 'yaml'"),
-        (lambda: _registered("empty", 3), "check 'empty': expected a function, got int"),
-        (lambda: _called("search", print, {}), "expected a function, got dict"),
-    ],
-)
-def test_a_value_of_a_wrong_type_is_an_error_at_once(make: Any, why: str) -> None:
+ASKED = {
+    **{name: getattr(otel_loopguard, name) for name in otel_loopguard.__all__},
+    **{one.__name__: one for one in (traced, called, entered, advanced, asserted)},
+    **{one.__name__: one for one in (Adapter, Opinion, Step, Task, TracerProvider)},
+    "execution": execution, "resilience": resilience, "nan": math.nan, "inf": math.inf,
+}  # fmt: skip
+"""What the rows of the table name."""
+
+
+@pytest.mark.parametrize(("asked", "kind", "why"), rows(__file__, "wrong"))
+def test_what_cannot_be_is_an_error_at_once(asked: str, kind: str, why: str) -> None:
     """Later it would be raised into the agent, or nothing would ever be found."""
-    with pytest.raises((TypeError, ValueError), match=why):
-        make()
+    with pytest.raises((TypeError, ValueError)) as error:
+        eval(asked, ASKED)
+    assert type(error.value).__name__ == kind
+    assert why in str(error.value)
 
 
-NUMBERS: list[tuple[Any, str, bool]] = [
-    (resilience.retrying, "limit", True),
-    (resilience.retrying, "delay_s", False),
-    (resilience.retrying, "max_delay_s", False),
-    (resilience.longer_limit, "factor", False),
-    (resilience.longer_limit, "most_s", False),
-    (resilience.resources, "memory_mb", False),
-    (resilience.resources, "disk_mb", False),
-    (partial(resilience.recovering, "edit"), "limit_s", False),
-    (partial(Task, "read"), "priority", False),
-    (partial(Task, "read"), "estimate_ms", False),
-    (
-        lambda attempts: resilience.recoveries().register("again", print, attempts=attempts),
-        "attempts",
-        True,
-    ),
-    (partial(resilience.Checkpoints, resilience.Callbacks(str, print)), "keep", True),
-    (partial(resilience.GitWorkspace, "."), "limit_s", False),
-    (partial(control.milestone, "read"), "of", True),
-    (lambda share: control.milestones({"a": share}), "share", False),
-    (partial(turn, "run"), "limit_s", False),
-    (lambda limit_s: LoopGuard().settle(limit_s), "limit_s", False),
-    (lambda limit_s: LoopGuard().flush(limit_s), "limit_s", False),
-    (set_testing, "gate_limit_s", False),
-    (_advanced, "seconds", False),
-    (_asserted, "min_steps", True),
-]
-
-
-@pytest.mark.parametrize(("ask", "option", "whole"), NUMBERS)
-def test_a_number_that_is_none_is_named_at_once(ask: Any, option: str, whole: bool) -> None:
+@pytest.mark.parametrize(("asked", "option", "whole"), rows(__file__, "numbers"))
+def test_a_number_that_is_none_is_named_at_once(asked: str, option: str, whole: str) -> None:
     """With its value: as a text it failed somewhere inside, or in the middle of a run."""
-    for wrong in ("3", True, [3], *([2.5] if whole else [])):
-        with pytest.raises(
-            TypeError, match=rf"{option}.* a .*number, got {re.escape(repr(wrong))}"
-        ):
-            ask(**{option: wrong})
+    for wrong in ("'3'", "True", "[3]", *(["2.5"] if whole else [])):
+        with pytest.raises(TypeError, match=rf"{option}.* a .*number, got {re.escape(wrong)}"):
+            eval(asked.replace("<number>", wrong), ASKED)
 
 
 def test_what_was_read_off_a_step_is_no_part_of_it() -> None:

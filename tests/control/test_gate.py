@@ -187,13 +187,6 @@ def test_what_cannot_be_is_refused(run: Run, say: str, given: str, told: str) ->
     assert control.current().action == "allow"
 
 
-@pytest.mark.parametrize("key", ["", None, 3])
-def test_a_session_needs_a_key(key: Any) -> None:
-    """The error has the value."""
-    with pytest.raises(ValueError, match=repr(key)), session(key):
-        pass
-
-
 def test_a_pause_ends_by_the_clock_of_the_guard(run: Run) -> None:
     """Who waits goes on when the machine has slept, or the clock was set, past the pause's end."""
 

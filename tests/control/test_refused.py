@@ -94,13 +94,6 @@ def test_one_question_asks_breakers_and_checks_too(run: Run) -> None:
     assert refusal() is None
 
 
-def test_a_name_that_is_no_text_is_an_error() -> None:
-    """Arguments and name in the wrong order would refuse nothing, and say nothing."""
-    wrong: Any = {"query": "x"}
-    with pytest.raises(TypeError, match="got dict"):
-        control.refused(wrong, "search")
-
-
 @pytest.mark.parametrize("settings", [{"mode": "shadow"}, {"max_action": "hint"}])
 def test_a_guard_that_may_not_deny_refuses_nothing(settings: dict[str, Any]) -> None:
     """Neither by a breaker nor by a check; what a person does holds all the same."""

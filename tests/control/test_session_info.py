@@ -98,18 +98,6 @@ def test_many_threads_report_at_once(guard: LoopGuard, begun: str) -> None:
     assert flag(guard, begun).milestones.percent() == 100.0
 
 
-@pytest.mark.parametrize(("say", "given", "told"), rows(__file__, "wrong"))
-def test_what_cannot_be_is_refused(say: str, given: str, told: str) -> None:
-    """With the value, in a sentence."""
-    with pytest.raises(ValueError, match=told):
-        getattr(control, say)(**json.loads(given))
-
-
-def test_one_text_is_no_list_of_milestones() -> None:
-    with pytest.raises(TypeError, match="'read'"):
-        control.milestones("read")
-
-
 def test_where_none_was_declared_each_one_counts(caplog: pytest.LogCaptureFixture) -> None:
     with session(new_name()):
         assert control.milestone("first") == 100.0

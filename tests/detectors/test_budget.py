@@ -70,22 +70,6 @@ def test_a_type_of_task_has_limits_of_its_own() -> None:
     assert run.guard.flag_named("asks").control.action == "pause"
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"agent_limits": {"writer": {"actions": 0}}},
-        {"agent_limits": {"writer": {"steps": 3}}},
-        {"task_limits": {"question": {"action": "deny"}}},
-    ],
-)
-def test_wrong_limits_are_refused(settings: dict[str, Any]) -> None:
-    """With name and value; a type of task has a name."""
-    with pytest.raises(LoopGuardSettingsError, match="_limits"):
-        Settings(**settings)
-    with pytest.raises(ValueError, match="non-empty"):
-        control.task_type("")
-
-
 def planned(*moves: str, **settings: Any) -> list[Decision]:
     """What is said of a session in which only milestones are judged, after its first step."""
     run = Run(Settings(switched_off="budget", **settings))

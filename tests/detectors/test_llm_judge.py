@@ -217,10 +217,3 @@ def test_the_setting_names_a_judge_for_live_guards_only() -> None:
 
 def certain(question: Question) -> float:
     return 1.0
-
-
-@pytest.mark.parametrize("confidence", [-0.1, 1.1, float("nan"), float("inf")])
-def test_a_confidence_is_between_zero_and_one(confidence: float) -> None:
-    """The message has the value."""
-    with pytest.raises(ValueError, match="from 0 to 1"):
-        Opinion(confidence)

@@ -2,9 +2,8 @@
 
 import gzip
 import json
-import random
 import tempfile
-import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
@@ -16,6 +15,7 @@ from lab.peers import AS_SHIPPED, PEERS
 from tests.docs.markdown import ROOT, table
 from tests.docs.programs import SHARED, command_line, module, need_shared
 from tests.tables import toml
+from tests.test_labelled_runs import VOLATILE, judged
 
 SOURCES = ("trail", "magentic", "captainagent", "sentinel", "miniswe", "taubench", "intercode")
 CODING = ("codetracer-claude", "codetracer-kimi")
@@ -234,24 +234,29 @@ def _aims() -> Iterator[tuple[str, str, str, bool]]:
 
 
 def _robust() -> Iterator[tuple[str, str, str, bool]]:
-    for name, left_out in CHANGES.items():
-        found = _changed(name)
-        if not left_out:
-            lost = max(tier(each)["noticed_tp"] - found[each]["noticed_tp"] for each in STUCK)
+    for name, change in CHANGES.items():
+        found = _carrying(change)
+        if change == VOLATILE:
+            plain = _carrying("as recorded")
+            lost = max(plain[f"{each} noticed"] - found[f"{each} noticed"] for each in STUCK)
             yield name, "no tier loses more than 1 notice", f"at most {lost} lost", lost <= 1
         else:
-            stops = found["neg_success"]["stopped_fp"]
+            stops = found["neg_success stopped"]
             yield f"stopped, successful runs, {name}", "0", f"{stops}", stops == 0
 
 
 def robustness() -> str:
     """The guard where spans carry less, or more, than the recordings."""
     tiers = (*STUCK, *HEALTHY)
-    found = {"as recorded": {name: tier(name) for name in tiers}}
-    found |= {name: _changed(name) for name in CHANGES}
+    found = {
+        name: _carrying(each) for name, each in {"as recorded": "as recorded", **CHANGES}.items()
+    }
     return table(
         ("what the spans carry", *(f"`{name}`" for name in tiers)),
-        ((name, *(_levels(of[each], each) for each in tiers)) for name, of in found.items()),
+        (
+            (name, *(f"{of[f'{each} noticed']} / {of[f'{each} stopped']}" for each in tiers))
+            for name, of in found.items()
+        ),
     )
 
 
@@ -335,43 +340,19 @@ def missed() -> str:
     return "".join(lines)
 
 
-CHANGES: dict[str, tuple[str, ...]] = {
-    "volatile values in every call and answer": (),
-    "no outputs (but error texts)": ("output",),
-    "no arguments": ("args",),
-    "neither (but error texts)": ("args", "output"),
-    "names alone": ("args", "output", "error texts"),
+CHANGES = {
+    "volatile values in every call and answer": VOLATILE,
+    "no outputs (but error texts)": "without outcomes",
+    "no arguments": "without arguments",
+    "neither (but error texts)": "without either",
+    "names alone": "names only",
 }
-"""What spans of other set-ups carry, made from the recordings: what is left out of calls."""
+"""What spans of other set-ups carry, as `test_labelled_runs.py` makes it from the recordings."""
 
 
-def _change(step: Row, left_out: tuple[str, ...], dice: random.Random) -> None:
-    if "args" in left_out:
-        step["args"] = None
-    if "error texts" in left_out or ("output" in left_out and not step["error"]):
-        step["output"] = None
-    if not left_out and isinstance(step["args"], dict):
-        step["args"]["request_id"] = str(uuid.UUID(int=dice.getrandbits(128)))
-    if not left_out and isinstance(step["output"], str) and step["output"]:
-        clock = f"10:{dice.randrange(60):02d}:{dice.randrange(60):02d}"
-        step["output"] = f"{clock} {step['output']} (took {dice.randrange(900)} ms)"
-
-
-@cache
-def _changed(name: str) -> dict[str, Row]:
-    """The guard's figures per tier on changed recordings."""
+def _carrying(change: str) -> Counter[str]:
     need_shared()
-    path, dice = Path(_folder.name) / f"{name}.jsonl", random.Random(7)
-    with path.open("w", encoding="utf-8") as file:
-        for run in (run for source in FILES for run in _recorded(source)):
-            if run["loop"] is not None:
-                for step in run["steps"]:
-                    if step["kind"] == "tool":
-                        _change(step, CHANGES[name], dice)
-                file.write(json.dumps(run) + "\n")
-    found = _rows(command_line("eval", str(path), "--format", "json"))
-    assert found, name
-    return {row["tier"]: row for row in found if row["source"] == "all"}
+    return judged(SHARED, change)
 
 
 def _recorded(name: str) -> list[Row]:
@@ -391,10 +372,6 @@ def _counted(runs: Iterable[Row], bench: str = "", **labels: object) -> tuple[in
 
 def _kind(name: str) -> str:
     return "tp" if name in STUCK else "fp"
-
-
-def _levels(row: Row, name: str) -> str:
-    return f"{row[f'noticed_{_kind(name)}']} / {row[f'stopped_{_kind(name)}']}"
 
 
 def _bounds(row: Row, level: str, name: str) -> str:

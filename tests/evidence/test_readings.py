@@ -112,22 +112,17 @@ def shares(*outcomes: str) -> list[float]:
 
 def waits(pause: float, said: str, given: dict[str, Any], took: float = 0.5) -> bool:
     """Of the second of two equal calls."""
-    tool = given.pop("tool", "job")
+    tool, args = given.pop("tool", "job"), given.pop("args", {"id": 9})
     observer = ToolCallExtractor(Settings(**given))
-    first, again = (call(tool, {"id": 9}, said, at=at, took=took) for at in (0, pause + took))
+    first, again = (call(tool, args, said, at=at, took=took) for at in (0, pause + took))
     observer.evidence(first)
     return observer.evidence(again).waits
 
 
 def sleeps(tool: str, command: str, took: float) -> bool:
     """Of the second of two equal calls, one right behind the other."""
-    observer = ToolCallExtractor(Settings())
-    first, again = (
-        call(tool, {"befehl": command}, "the build has 12 parts", at=at, took=took)
-        for at in (0, took)
-    )
-    observer.evidence(first)
-    return observer.evidence(again).waits
+    given = {"tool": tool, "args": {"befehl": command}}
+    return waits(0, "the build has 12 parts", given, took)
 
 
 def stops(kinds: str, given: dict[str, Any], least: float, most: float) -> bool:

@@ -233,23 +233,13 @@ def profile(*durations: float, tool: str = "t", size: int = 10) -> Profile:
     return made
 
 
-@pytest.mark.parametrize(
-    ("durations", "expected"),
-    [
-        ([1, 2], (3000, Knowledge.DEFAULT)),
-        ([1, 2, 3], (3, Knowledge.PROFILE)),
-        ([1000] * 50 + [10] * 50, (10, Knowledge.PROFILE)),
-        ([1000] * 50 + [10] * 40, (1000, Knowledge.PROFILE)),
-        (range(1, 101), (96, Knowledge.PROFILE)),
-    ],
-    ids=["two", "three", "the newest 50", "ten of the newest 50", "the 90th percentile"],
-)
+@pytest.mark.parametrize(("_", "durations", "ms", "source"), rows(__file__, "estimates"))
 def test_an_estimate_is_made_of_the_newest_records(
-    durations: list[float], expected: object
+    _: str, durations: str, ms: str, source: str
 ) -> None:
     """From three records on, of the newest 50; fewer leave the table of defaults."""
-    found = profile(*durations, tool="web_search").estimate(10)
-    assert (found.duration_ms, found.source) == expected
+    found = profile(*eval(durations), tool="web_search").estimate(10)
+    assert (found.duration_ms, found.source.value) == (float(ms), source)
 
 
 def test_what_makes_no_estimate() -> None:

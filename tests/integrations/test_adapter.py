@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import importlib
+import json
 import sys
 import threading
 from collections.abc import Iterator
@@ -30,6 +31,7 @@ from otel_loopguard.integrations._adapter import Adapter, raising_as
 from otel_loopguard.integrations._runs import AgentRun, captured, capturing
 from tests.agents import Ended, provider_with
 from tests.control.messages import action_of, new_name
+from tests.tables import rows
 
 
 class PutOff(Exception):  # noqa: N818  # as frameworks name theirs
@@ -186,29 +188,15 @@ def made(
             span()
 
 
-HIDDEN = {"arguments": "[REDACTED]", "result": "[REDACTED]"}
-
-
-@pytest.mark.parametrize(
-    ("options", "how", "stopped"),
-    [
-        ({}, {"args": {"query": "x"}}, True),
-        ({}, {"args": {}}, True),
-        ({"spans": True}, {"args": {"query": "x"}, **HIDDEN}, True),  # beside the adapter's own
-        ({}, {"args": {"query": "x"}, "tool": "fetch"}, False),  # it may be something else
-        ({}, {"args": {"query": "x"}, "where": "after"}, False),  # the adapter did not tell of it
-    ],
-    ids=["arguments", "none", "hidden", "another tool", "after"],
-)
-def test_a_span_that_the_framework_makes(
-    options: dict[str, Any], how: dict[str, Any], stopped: bool
-) -> None:
+@pytest.mark.parametrize(("_name", "ends", "options", "how"), rows(__file__, "spans"))
+def test_a_span_that_the_framework_makes(_name: str, ends: str, options: str, how: str) -> None:
     """Its content is known from the adapter, where it is the span of that call."""
-    agent = Instrumented(**options)
-    with pytest.raises(LoopGuardAbort, match="was called again") if stopped else nullcontext():
+    agent = Instrumented(**json.loads(options))
+    stops = pytest.raises(LoopGuardAbort, match="was called again")
+    with stops if ends == "stopped" else nullcontext():
         for _ in range(20):
             agent.adapter.before_model(agent.session)
-            made(agent, **how)
+            made(agent, **json.loads(how))
 
 
 def test_a_span_that_only_names_the_tool_is_none_of_the_call() -> None:

@@ -1,13 +1,11 @@
 """Makes the pictures of README.md, docs/opentelemetry.md and docs/operations.md: `make pictures`.
 
 The trace of an agent that is stopped goes through a real Collector into a real Jaeger and a real
-Phoenix; their own pages are shown by Chromium, and what Jaeger's query API answers is kept beside
-the pictures. The dashboards are drawn from what a real Prometheus answers about the metrics of a
-real guard, in an hour that is played in seconds.
+Phoenix; their own pages are shown by Chromium. The dashboards are drawn from what a real Prometheus
+answers about the metrics of a real guard, in an hour that is played in seconds.
 """
 
 import argparse
-import json
 import logging
 import os
 import tempfile
@@ -48,7 +46,6 @@ from tests.operations.servers import Prometheus
 
 FOLDER: Final = ROOT / "docs/pictures"
 THEME: Final = ROOT / "docs/theme"
-DECISION: Final = FOLDER / "decision.json"
 _BOARD: Final = (
     "Drawn by tests/operations/pictures.py from the dashboard's JSON and what a real Prometheus "
     "answers; not by Grafana. The hour is played in seconds."
@@ -65,7 +62,7 @@ _WITHOUT: Final = {"operators": (), "health": ("Collector", "Servers")}
 def pages() -> None:
     """Sends an agent that is stopped to Jaeger and Phoenix; takes pictures of their pages.
 
-    Without Jaeger's page its picture stays, and so does what belongs to it.
+    Without Jaeger's page its picture stays.
     """
     port, grpc_port = free_ports(2)
     with tempfile.TemporaryDirectory() as folder, Stack(Path(folder), Ports.free()) as stack:
@@ -83,11 +80,8 @@ def pages() -> None:
             _take_phoenix(opened, f"{phoenix}/redirects/traces/{found}")
             if ui.page() is None:
                 print(f"no picture of Jaeger: {ui.WHERE}")
-                return
-            _take_jaeger(opened, f"http://127.0.0.1:{jaeger}/trace/{found}")
-        answer = get(jaeger, f"/api/traces/{found}")
-    text = json.dumps(answer, indent=1, sort_keys=True, ensure_ascii=False)
-    DECISION.write_text(f"{text}\n", encoding="utf-8")
+            else:
+                _take_jaeger(opened, f"http://127.0.0.1:{jaeger}/trace/{found}")
 
 
 def _verdicts(port: int, spans: list[str]) -> list[Any]:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 import httpx
 import pytest
 
-from tests.operations.programs import OPERATIONS, ROOT, run
+from tests.operations.programs import ROOT, run
 from tests.server.process import PROGRAM
 from tests.server.serving import certified
 from tests.stores.servers import free_port, wait_for
@@ -63,18 +63,12 @@ def test_the_program_of_the_unit_starts_reloads_and_ends(tmp_path: Path) -> None
     options = {"$OPTIONS": f"--http {at} --grpc ''"}
     words = [word for given in shlex.split(line) for word in shlex.split(options.get(given, given))]
     assert unit["ExecReload"] == ["/bin/kill -HUP $MAINPID"]
+    assert unit["EnvironmentFile"] == ["-/etc/otel-loopguard/environment"]
     with started([PROGRAM, *words[1:]], tmp_path, {}, at) as (server, log):
         run("kill", "-HUP", str(server.pid))
         wait_for(lambda: "reloaded: nothing changed" in log.read_text(encoding="utf-8"))
         server.terminate()
         assert server.wait(60) == 0
-
-
-def test_the_page_installs_the_unit_that_there_is() -> None:
-    page = OPERATIONS.read_text(encoding="utf-8")
-    for word in (UNIT.name, "/opt/otel-loopguard", "/etc/otel-loopguard/environment", "OPTIONS="):
-        assert word in page
-    assert settings_of_unit()["EnvironmentFile"] == ["-/etc/otel-loopguard/environment"]
 
 
 class Step(NamedTuple):

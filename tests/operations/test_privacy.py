@@ -6,29 +6,14 @@ import re
 from typing import Any
 
 import pytest
-from opentelemetry.exporter.prometheus import PrometheusMetricReader
-from opentelemetry.sdk._logs import LoggerProvider
-from opentelemetry.sdk._logs.export import InMemoryLogRecordExporter, SimpleLogRecordProcessor
-from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Tracer
-from prometheus_client import CollectorRegistry, generate_latest
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardAbort,
-    LoopGuardSpanExporter,
-    LoopGuardSpanProcessor,
-    Settings,
-    control,
-    semconv,
-    session,
-)
-from tests.agents import agent, provider_with, tool_call
+from otel_loopguard import LoopGuardAbort, control, semconv, session
+from tests.agents import agent, tool_call
 from tests.docs.markdown import ROOT
 from tests.stores.servers import Server
+from tests.telemetry.scene import Scene
 
 SECRETS = ("tulip", "orchid", "saffron", "juniper")
 """In arguments, in results, in errors, and in what was written to a file."""
@@ -56,28 +41,19 @@ def test_nothing_of_what_calls_say_leaves(
 ) -> None:
     """No argument, result or error text is in spans' own names, metrics, logs or the store."""
     caplog.set_level(logging.DEBUG)
-    registry, spans, logs = CollectorRegistry(), InMemorySpanExporter(), InMemoryLogRecordExporter()
-    meters = MeterProvider([PrometheusMetricReader(registry=registry)], shutdown_on_exit=False)
-    loggers = LoggerProvider(shutdown_on_exit=False)
-    loggers.add_log_record_processor(SimpleLogRecordProcessor(logs))
-    given = Settings(store_url=own_redis.url, **settings)
-    guard = LoopGuard(given, meter_provider=meters, logger_provider=loggers)
-    provider = provider_with(
-        LoopGuardSpanProcessor(guard), SimpleSpanProcessor(LoopGuardSpanExporter(spans, guard))
-    )
-    _runs(provider.get_tracer("my.agent"), own_redis.port)
-    metrics = generate_latest(registry).decode()
-    provider.shutdown()
-    guard.shutdown()
+    scene = Scene(store_url=own_redis.url, **settings)
+    _runs(scene.tracer, own_redis.port)
+    metrics = scene.reader.get_metrics_data()
+    assert metrics is not None
+    scene.provider.shutdown()
+    scene.guard.shutdown()
     said = {
-        "spans": "\n".join(_ours(span) for span in spans.get_finished_spans()),
-        "metrics": metrics,
-        "events": "\n".join(each.to_json() for each in logs.get_finished_logs()),
+        "spans": "\n".join(_ours(span) for span in scene.spans.get_finished_spans()),
+        "metrics": metrics.to_json(),
+        "events": "\n".join(each.to_json() for each in scene.logs.get_finished_logs()),
         "log": caplog.text,
         "store": _everything(own_redis),
     }
-    meters.shutdown()
-    loggers.shutdown()
     assert [way for way, text in said.items() if "search" not in text] == [], "nothing went there"
     assert [(way, word) for way in said for word in SECRETS if word in said[way]] == []
 

@@ -290,15 +290,6 @@ def test_what_is_not_understood_is_left_alone(raw: bytes, caplog: pytest.LogCapt
     assert caplog.text.count("tool:search") == 1
 
 
-def test_a_kind_that_nobody_asks_for_is_an_error() -> None:
-    wrong: Any = "tools"
-    with (
-        pytest.raises(ValueError, match="tool or agent, got 'tools'"),
-        resilience.breaker("search", wrong),
-    ):
-        pass
-
-
 def test_a_clock_that_is_wrong_shuts_nothing_for_days(clock: Moved) -> None:
     """Another process says: open for a year."""
     store = MemoryStore()

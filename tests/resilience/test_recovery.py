@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -142,16 +141,3 @@ def test_in_asyncio_strategies_may_be_awaited() -> None:
     assert resilience.recoveries().tallies == {"reconnect": Tally(tried=1, recovered=1)}
     with pytest.raises(TypeError, match="'reconnect' is to be awaited"):
         failing("query", ConnectionError())
-
-
-def test_what_cannot_be_is_refused() -> None:
-    """With the value: no name, no function, no pattern, no factor."""
-    register: Any = resilience.recoveries().register
-    with pytest.raises(TypeError, match="'a': expected a function, got str"):
-        register("a", "reconnect")
-    with pytest.raises(ValueError, match="non-empty"):
-        register("", print)
-    with pytest.raises(ValueError, match="not a regular expression"):
-        register("a", print, error="(")
-    with pytest.raises(ValueError, match="above 1"):
-        resilience.longer_limit(1)

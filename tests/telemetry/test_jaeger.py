@@ -1,19 +1,16 @@
 """Jaeger's page draws every trace that the guard wrote on."""
 
-import json
 import time
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, Tracer
 
 from tests.agents import agent, tool_call
-from tests.jaeger import exported, references_of, undrawn
+from tests.jaeger import exported, undrawn
 from tests.telemetry.scene import Scene
 
-PICTURE = Path(__file__).parents[2] / "docs/pictures/decision.json"
 SEARCH = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}
 
 
@@ -72,9 +69,3 @@ def test_the_trace_of_a_call_that_hangs_is_drawn() -> None:
             scene.guard.tick(time.time_ns() + 120 * 10**9)
     assert scene.total("loopguard.detector.decisions", loopguard__detector__name="stall")
     assert [undrawn(each) for each in exported(scene.spans.get_finished_spans())] == [set()]
-
-
-def test_the_picture_shows_a_trace_that_jaeger_draws() -> None:
-    """The one in the documentation."""
-    (found,) = json.loads(PICTURE.read_text(encoding="utf-8"))["data"]
-    assert not undrawn(references_of(found))
