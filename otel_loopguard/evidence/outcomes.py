@@ -171,14 +171,12 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
         return None
     head = text[:_HEAD]
     if _may_refuse(head):
-        lines = [line.strip() for line in head.split("\n")[: 2 * _LINES]]
-        for line in [line[:_SENTENCE] for line in lines if not _SKIPPED.match(line)][:_LINES]:
+        lines = _lines_of(head)
+        # A shell goes on after a command that it does not find: what else is said, others said.
+        alone = not (shell and is_compound(arguments)) or all(map(_is_unknown, lines))
+        for line in lines[:_LINES]:
             refused = _REFUSED.pattern.search(line) is not None or (
-                shell
-                and (
-                    _SYNTAX.search(line) is not None
-                    or (_UNKNOWN.search(line) is not None and _A_SHELL.search(line) is not None)
-                )
+                shell and (_SYNTAX.search(line) is not None or (alone and _is_unknown(line)))
             )
             if not refused and _USAGE.match(line) is not None:
                 command = (command_of(arguments) or "")[:_SENTENCE]
@@ -189,6 +187,22 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
     if step.error and not shell and is_call_error(step):
         return text_bytes(text[:_SENTENCE])
     return None
+
+
+def misses_command(step: Step, said: object) -> bool:
+    """True if a shell says in the first lines that it has no such command."""
+    head = text_of(step, said)[:_HEAD]
+    return _may_refuse(head) and any(map(_is_unknown, _lines_of(head)[:_LINES]))
+
+
+def _lines_of(head: str) -> list[str]:
+    """The first lines that say something, each as long as a sentence may be."""
+    lines = (line.strip()[:_SENTENCE] for line in head.split("\n")[: 2 * _LINES])
+    return [line for line in lines if not _SKIPPED.match(line)]
+
+
+def _is_unknown(line: str) -> bool:
+    return _UNKNOWN.search(line) is not None and _A_SHELL.search(line) is not None
 
 
 def changed_nothing(line: bytes, arguments: object, *, shell: bool) -> bool:
