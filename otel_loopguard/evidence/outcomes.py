@@ -176,7 +176,7 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
         lines = _lines_of(head)
         command = (command_of(arguments) or "") if shell else ""
         # A shell goes on after such a command: what else is said, others said.
-        if _GOES_ON.search(command) is not None and not all(
+        if _GOES_ON.search(command.strip()) is not None and not all(
             _refuses(line, True) or GIVES_A_CODE.search(line.lower()) for line in lines
         ):
             lines = [line for line in lines if _SYNTAX.search(line) is not None]
