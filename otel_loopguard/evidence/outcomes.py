@@ -144,6 +144,8 @@ _REFUSED: Final = normalize.PrefilteredPattern(pattern_of("refused"))
 _USAGE: Final = re.compile(pattern_of("usage"))
 _SYNTAX: Final = re.compile(pattern_of("syntax"))
 _UNKNOWN: Final = re.compile(pattern_of("unknown"))
+_GOES_ON: Final = re.compile(r";|(?<!\\)\n")
+"""What lets a shell go on to the next command, whether or not the one before it failed."""
 _may_refuse: Final = normalize.prefilter(pattern_of("refuses"))
 _A_SHELL: Final = re.compile(r"sh(?:: |$)|command|cmdlet")
 _HELP: Final = re.compile(pattern_of("asks for help"))
@@ -171,24 +173,45 @@ def refusal_of(step: Step, said: object, arguments: object, *, shell: bool) -> b
         return None
     head = text[:_HEAD]
     if _may_refuse(head):
-        lines = [line.strip() for line in head.split("\n")[: 2 * _LINES]]
-        for line in [line[:_SENTENCE] for line in lines if not _SKIPPED.match(line)][:_LINES]:
-            refused = _REFUSED.pattern.search(line) is not None or (
-                shell
-                and (
-                    _SYNTAX.search(line) is not None
-                    or (_UNKNOWN.search(line) is not None and _A_SHELL.search(line) is not None)
-                )
-            )
+        lines = _lines_of(head)
+        command = (command_of(arguments) or "") if shell else ""
+        # A shell goes on after such a command: what else is said, others said.
+        if _GOES_ON.search(command.strip()) is not None and not all(
+            _refuses(line, True) or GIVES_A_CODE.search(line.lower()) for line in lines
+        ):
+            lines = [line for line in lines if _SYNTAX.search(line) is not None]
+        for line in lines[:_LINES]:
+            refused = _refuses(line, shell)
             if not refused and _USAGE.match(line) is not None:
-                command = (command_of(arguments) or "")[:_SENTENCE]
-                asked = shell and _HELP.search(command) is not None
+                asked = _HELP.search(command[:_SENTENCE]) is not None
                 refused = not asked and (step.error or len(text) <= _MANUAL)
             if refused:
                 return text_bytes(line)
     if step.error and not shell and is_call_error(step):
         return text_bytes(text[:_SENTENCE])
     return None
+
+
+def misses_command(step: Step, said: object) -> bool:
+    """True if a shell says in the first lines that it has no such command."""
+    head = text_of(step, said)[:_HEAD]
+    return _may_refuse(head) and any(map(_is_unknown, _lines_of(head)[:_LINES]))
+
+
+def _lines_of(head: str) -> list[str]:
+    """The first lines that say something, each as long as a sentence may be."""
+    lines = (line.strip()[:_SENTENCE] for line in head.split("\n")[: 2 * _LINES])
+    return [line for line in lines if not _SKIPPED.match(line)]
+
+
+def _refuses(line: str, shell: bool) -> bool:
+    return _REFUSED.pattern.search(line) is not None or (
+        shell and (_SYNTAX.search(line) is not None or _is_unknown(line))
+    )
+
+
+def _is_unknown(line: str) -> bool:
+    return _UNKNOWN.search(line) is not None and _A_SHELL.search(line) is not None
 
 
 def changed_nothing(line: bytes, arguments: object, *, shell: bool) -> bool:

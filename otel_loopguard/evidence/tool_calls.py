@@ -466,7 +466,12 @@ class ToolCallExtractor:
         found.nothing = (
             (empty and (found.place is not None or searches))
             or (searches and found.effect is _READ and outcomes.is_null(said))
-            or (tells and outcomes.says_nothing_found(outcome))
+            or (
+                tells
+                and outcomes.says_nothing_found(outcome)
+                # What a shell does not find nobody looked for.
+                and not (shell and outcomes.misses_command(step, said))
+            )
         )
         if not (error or makes):
             # What was sent or ordered and is queued is done: to look again would do it again.

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.clock import was_set_back
 from otel_loopguard.core.evidence import Effect, ErrorClass, says
+from otel_loopguard.evidence.effects import command_of
 from otel_loopguard.evidence.normalize import CALLS, key_of_text
 
 if TYPE_CHECKING:
@@ -470,7 +471,7 @@ class Frame:
             rest = self._without_lines(rest)
         last = rest[max(rest.rfind("\n") + 1, len(rest) - _LINE) :]
         if last == self._last:
-            rest = self._stays(rest, None if runs_code else step.name)
+            rest = self._stays(rest, step.name, reading.arguments if runs_code else None)
         else:
             self._last, self._above = last, ()
         return step if rest is text and "\x1b[" not in said else replace(step, outcome=rest)
@@ -504,14 +505,17 @@ class Frame:
         if kind not in self._kinds and len(self._kinds) < _KINDS:
             self._kinds += (kind,)
 
-    def _stays(self, text: str, tool: str | None) -> str:
+    def _stays(self, text: str, tool: str | None, command: object) -> str:
         """A text that ends like the one before: without the lines that never change."""
         if not self._above:
             self._still = "\n".join(text[-_LINE * _LINES :].rsplit("\n", _LINES)[1:])
         while not text.endswith(self._still):
             self._still = self._still.partition("\n")[2]
-        above = tool or key_of_text(text, 0, len(text) - len(self._still))
-        if above not in self._above and len(self._above) < _UNLIKE:
+        size = len(text) - len(self._still)
+        above = tool if command is None else key_of_text(text, 0, size)
+        # Where a terminal shows no more above them than the command, they are its answer.
+        said = command is None or not _is_shown(text[:size], command)
+        if said and above not in self._above and len(self._above) < _UNLIKE:
             self._above += (above,)
         return self._without_still(text)
 
@@ -553,6 +557,14 @@ def _moved(
         and given.isdisjoint(values)
         and (piece := pieces[name].to(values)) is not None
     }
+
+
+def _is_shown(text: str, arguments: object) -> bool:
+    """True if all lines of a text are those of a command, each behind a prompt."""
+    lines = [line.rstrip() for line in text[-_ASKED:].split("\n") if line.strip()]
+    command = (command_of(arguments) or "")[:_ASKED]
+    asked = tuple(line.rstrip() for line in command.split("\n") if line.strip())
+    return bool(lines) and all(line.endswith(asked) for line in lines)
 
 
 def _plain(text: str) -> str:
