@@ -41,12 +41,17 @@ _ABSENT: Final = 0.2
 _ALL: Final = 20
 """Calls of an agent in a row with the same error after which the whole tool is refused: the longest
 such row in 471 solved runs has three, in failed ones nine."""
-_REFUSED, _PASSING, _PLAIN = "refused", "passing", ""
+_REFUSED, _PASSING, _CUT_OFF, _PLAIN = "refused", "passing", "cut off", ""
+_LIMIT: Final = key_of(b"cut off")
+"""Stands for the error of what a limit of time ended: the words are not its own."""
+_SLOW_S: Final = 15.0
+"""Seconds from which such a call is one: what asks a host gives up within ten, and is a transient
+error like others; limits of shells are half a minute and more."""
 _LEFT: Final = {_REFUSED: _AFTER_SUCCESS, _PASSING: 0.0, _PLAIN: _AFTER_SUCCESS}
 """Share that a success leaves, by kind of error."""
-_LEFT_IN_SHELL: Final = {**_LEFT, _REFUSED: 1.0}
+_LEFT_IN_SHELL: Final = {**_LEFT, _REFUSED: 1.0, _CUT_OFF: 1.0}
 """The same in a shell, where each call runs something else: another command's success does not show
-that the model has understood a refusal."""
+that the model has understood a refusal, or works within the limit."""
 
 
 def tool_key(tool: str) -> int:
@@ -57,8 +62,8 @@ def tool_key(tool: str) -> int:
 class ErrorRepeat(CountingDetector):
     """Does one tool fail again and again with an equal error?
 
-    Counts: errors with an equal line, whatever the arguments; two are enough where the call itself
-    is wrong.
+    Counts: errors with an equal line, whatever the arguments, and what a shell has no time for; two
+    are enough where the call itself is wrong.
     Leaves alone: items that do not exist; transient errors with pauses. A change leaves a third, a
     success six tenths, but of what a shell refused all. What a tool refuses to do to one file after
     the other is only told, until everything fails.
@@ -87,22 +92,27 @@ class ErrorRepeat(CountingDetector):
             return None
         told = evidence.refused or evidence.call_error
         kind = _REFUSED if told else _PASSING if evidence.error_class is TRANSIENT else _PLAIN
-        key = (*caller, evidence.error_shape, kind)
+        shape, line = evidence.error_shape, evidence.error_line
+        if kind is _PASSING and _is_cut_off(evidence):
+            kind, shape, line = _CUT_OFF, _LIMIT, _LIMIT
+        key = (*caller, shape, kind)
         last = self._counts.get(key)
         again, alike = False, 1.0
         if last is not None:
-            call, line = last.mark
+            call, before = last.mark
             same = (call, last.epoch) == (evidence.call_exact, evidence.epoch)
             again = call is not None and same
-            alike = 1.0 if line == evidence.error_line else _QUOTING
+            alike = 1.0 if before == line else _QUOTING
         weight = evidence.hint_weight * (_ABSENT if evidence.absent else alike)
-        mark = evidence.call_exact, evidence.error_line
         row = self._row(evidence)
         # The first weighs one, whatever it says.
         counted = self._counts.add(
-            key, last, evidence, 1.0 if last is None else weight, *mark, changes=not told
-        )
-        return None if counted is None else self._judge(counted, evidence, again=again, row=row)
+            key, last, evidence, 1.0 if last is None else weight, evidence.call_exact, line,
+            changes=_LEFT_IN_SHELL[kind] < 1.0,
+        )  # fmt: skip
+        if counted is None:
+            return None
+        return self._judge(counted, evidence, shape, again=again, row=row)
 
     def _row(self, evidence: Evidence) -> float:
         """Calls of the agent in a row that failed with the same line and cannot succeed."""
@@ -117,7 +127,7 @@ class ErrorRepeat(CountingDetector):
         return count
 
     def _judge(
-        self, counted: Count, evidence: Evidence, *, again: bool, row: float
+        self, counted: Count, evidence: Evidence, shape: int, *, again: bool, row: float
     ) -> Detection | None:
         deterministic = evidence.error_class is _DETERMINISTIC
         limit = self._settings.of(evidence.tool).error_threshold
@@ -131,11 +141,14 @@ class ErrorRepeat(CountingDetector):
         others = counted.different >= counted.count - 0.5 and not told
         all_fail = row >= evidence.needs(_ALL)
         rule = "call_error" if evidence.call_error else "equal_error"
-        keys = {*counted.calls, evidence.error_shape or 0}
-        identity = float(again or not others)
+        keys = {*counted.calls, shape}
+        identity, most = float(again or not others), Action.DENY if others else Action.ABORT
         if all_fail:
             rule, identity = "everything_fails", 1.0
             keys.add(tool_key(evidence.tool))
+        elif shape == _LIMIT:
+            # Of the same call with nothing in between `exact_repeat` tells.
+            rule, most = "cut_off", Action.HINT
         elif evidence.refused and not evidence.call_error:
             rule = "same_refusal"
         return self.found(
@@ -143,9 +156,16 @@ class ErrorRepeat(CountingDetector):
             error=error_of(evidence), row=int(row),
             confidence=min(0.99, (0.75 if deterministic else 0.65) + 0.05 * counted.count),
             severity=critical_if(counted.count >= limit + 2),
-            max_action=Action.DENY if others else Action.ABORT,
+            max_action=most,
             weight=identity * evidence.stop_weight if evidence.call is not None else 0.0,
         )  # fmt: skip
+
+
+def _is_cut_off(evidence: Evidence) -> bool:
+    """True if a limit of time ended what a shell ran; what measures something came to its end."""
+    if not (evidence.unanswered and evidence.runs_code and evidence.began) or evidence.score:
+        return False
+    return evidence.time - evidence.began >= _SLOW_S * 1e9
 
 
 def _waits(evidence: Evidence) -> bool:
