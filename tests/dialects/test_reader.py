@@ -10,6 +10,7 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.dialects import Reader, RecordedSpan, SpanView, register, registered, unregister
 from otel_loopguard.sdk.sampler import _may_be_agent
 from otel_loopguard.spans.reader import ScopeKind
+from tests.tables import rows
 
 
 class Mine:
@@ -46,36 +47,21 @@ def test_a_dialect_can_be_registered(before: str | None, dialect: str) -> None:
     assert (step.dialect, step.call_id) == (dialect, "mine")
 
 
-def _like(**changes: object) -> dialects.Dialect:
-    return type("Wrong", (Mine,), changes)()
-
-
-@pytest.mark.parametrize(
-    ("dialect", "before", "said"),
-    [
-        (_like(name=""), None, "expected a name, got ''"),
-        (_like(name=5), None, "expected a name, got 5"),
-        (_like(name="genai"), None, "dialect 'genai': expected a new name"),
-        (_like(marks=frozenset()), None, "expected marks"),
-        (_like(marks=["a"]), None, r"got \['a'\]"),
-        (_like(marks=frozenset({5})), None, "expected attribute keys"),
-        (_like(read=None), None, "expected a method read"),
-        (_like(scopes="mine"), None, "expected a tuple of text as scopes, got 'mine'"),
-        (_like(session_keys=(5,)), None, "expected a tuple of text as session_keys"),
-        (_like(key_order="first"), None, "expected a number as key_order"),
-        (_like(call_words={"mine.kind": "tool"}), None, "as call_words"),
-        (Mine(), "nothing", "no dialect 'nothing'"),
-    ],
-)
-def test_a_wrong_dialect_is_refused(
-    dialect: dialects.Dialect, before: str | None, said: str
-) -> None:
+@pytest.mark.parametrize(("fields", "said"), rows(__file__, "wrong"))
+def test_a_wrong_dialect_is_refused(fields: str, said: str) -> None:
     """A dialect that cannot be used is refused with its name and what was expected."""
+    wrong = type("Wrong", (Mine,), eval(f"dict({fields})"))()
     with pytest.raises(dialects.DialectError, match=said) as caught:
-        register(dialect, before=before)
+        register(wrong)
     assert isinstance(caught.value, LoopGuardError)
     assert isinstance(caught.value, ValueError)
     assert "Wrong" not in [type(one).__name__ for one in registered()]
+
+
+def test_a_place_before_a_dialect_that_there_is_not_is_refused() -> None:
+    with pytest.raises(dialects.DialectError, match="no dialect 'nothing'"):
+        register(Mine(), before="nothing")
+    assert "mine" not in [one.name for one in registered()]
 
 
 class Declaring(Mine):

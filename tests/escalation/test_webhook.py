@@ -33,6 +33,14 @@ def carrier(guard: LoopGuard) -> Webhook:
     return found
 
 
+def delivered(url: str, **settings: Any) -> LoopGuard:
+    """A guard whose session `a` is stuck, once its webhook has the message or was given up."""
+    guard = watched(webhook_url=url, **settings)
+    stuck(guard, "a")
+    assert carrier(guard).flush(60)
+    return guard
+
+
 @pytest.mark.parametrize(
     ("secret", "verifier"),
     [(SECRET, Verifier(SECRET)), ("a plain secret of text", Verifier(b"a plain secret of text"))],
@@ -40,9 +48,7 @@ def carrier(guard: LoopGuard) -> Webhook:
 )
 def test_a_post_that_a_library_verifies(hook: Hook, secret: str, verifier: Verifier) -> None:
     """Standard Webhooks: the reference library takes the signature, and no forged one."""
-    guard = watched(webhook_url=hook.url, webhook_secret=secret)
-    stuck(guard, "a")
-    until(lambda: hook.posts)
+    guard = delivered(hook.url, webhook_secret=secret)
     headers, body = hook.posts[0]
     found = verifier.verify(body, headers)
     assert found["type"] == "loopguard.escalation"
@@ -89,9 +95,7 @@ def test_what_is_no_answer_changes_nothing(  # noqa: PLR0917
     """It was posted once, and the session waits on."""
     hook.answer = lambda _: (int(status), PACKED if body == "packed" else content(body))
     hook.sent = {"content-encoding": content(encoding).decode()} if encoding else {}
-    guard = watched(webhook_url=hook.url, tuning={"delivery": {"retry_s": 0.01}})
-    stuck(guard, "a")
-    assert carrier(guard).flush(60)
+    guard = delivered(hook.url, tuning={"delivery": {"retry_s": 0.01}})
     assert [headers["accept-encoding"] for headers, _ in hook.posts] == ["identity"]
     now = guard.flag_of("a").control
     assert (now.action, now.by) == (Action.PAUSE, "policy")
@@ -115,9 +119,7 @@ def test_tried_again_until_it_goes_well(hook: Hook) -> None:
 def test_one_that_is_down(caplog: pytest.LogCaptureFixture) -> None:
     """The agent is not held, attempts end, it is told where and why, without the address."""
     url = f"http://user:pass@127.0.0.1:{free_port()}/hook?token=t"
-    guard = watched(webhook_url=url, tuning={"delivery": {"retry_s": 0.01, "attempts": 3}})
-    stuck(guard, "a")
-    assert carrier(guard).flush(60)
+    guard = delivered(url, tuning={"delivery": {"retry_s": 0.01, "attempts": 3}})
     told = [one.getMessage() for one in caplog.records if ": webhook " in one.getMessage()]
     assert len(told) == 3
     assert "127.0.0.1: escalation" in told[0]
@@ -151,17 +153,13 @@ def test_it_posts_where_no_thread_is_left(hook: Hook, monkeypatch: pytest.Monkey
         raise RuntimeError(msg)
 
     monkeypatch.setattr(threading.Timer, "start", start)
-    guard = watched(webhook_url=hook.url)
-    stuck(guard, "a")
-    until(lambda: hook.posts)
+    guard = delivered(hook.url)
     assert guard.faults.counts == {}
 
 
 def test_an_answer_that_comes_too_late_changes_nothing(hook: Hook) -> None:
     hook.answer = lambda _: (control.resume("a", by="bob"), (200, b'{"answer": "abort"}'))[1]
-    guard = watched(webhook_url=hook.url)
-    stuck(guard, "a")
-    assert carrier(guard).flush(60)
+    guard = delivered(hook.url)
     assert guard.flag_of("a").control.action is Action.ALLOW
     assert guard.faults.counts == {}
 
@@ -169,9 +167,7 @@ def test_an_answer_that_comes_too_late_changes_nothing(hook: Hook) -> None:
 def test_not_tried_after_the_limit() -> None:
     """After the fallback nobody needs to be asked any more."""
     url = f"http://127.0.0.1:{free_port()}/"
-    guard = watched(webhook_url=url, tuning={"delivery": {"retry_s": 30}}, pause_limit_s=5)
-    stuck(guard, "a")
-    assert carrier(guard).flush(60)
+    delivered(url, tuning={"delivery": {"retry_s": 30}}, pause_limit_s=5)
 
 
 def test_the_queue_is_bounded(hook: Hook, caplog: pytest.LogCaptureFixture) -> None:
@@ -223,9 +219,7 @@ def test_posts_are_nobodys_spans(hook: Hook, monkeypatch: pytest.MonkeyPatch) ->
         return real(self, *given, **named)
 
     monkeypatch.setattr(http.Endpoint, "send", send)
-    guard = watched(webhook_url=hook.url)
-    stuck(guard, "a")
-    until(lambda: hook.posts)
+    delivered(hook.url)
     assert seen == [True]
 
 
@@ -234,9 +228,7 @@ def test_no_more_than_64_kib_are_read(hook: Hook) -> None:
     sent = threading.Event()
     hook.answer = lambda _: (200, b"x" * 50_000_000)
     hook.over = sent.set
-    guard = watched(webhook_url=hook.url)
-    stuck(guard, "a")
-    assert carrier(guard).flush(60)
+    delivered(hook.url)
     until(sent.is_set)
 
 

@@ -7,77 +7,42 @@ that it does not know. Claude Code: the types of its SDK, which `test_types.py` 
 about, too. opencode: `hooks/data/opencode.js`. An empty object says nothing, to all.
 """
 
-from collections.abc import Callable
-from pathlib import Path
+import json
 from typing import Any
 
 from jsonschema import Draft202012Validator
 
 from otel_loopguard.hooks.agents import mapping
+from otel_loopguard.replay.fields import is_list, is_map
+from tests.tables import rows
 
 Schema = dict[str, Any]
 
-TEXT: Schema = {"type": "string", "pattern": r"\S"}
-ENDED: Schema = {"continue": {"const": False}, "stopReason": TEXT}
+
+def schema(example: object, event: str) -> Schema:
+    """The schema of what is like an example; `schemas.txt` says how these are written."""
+    if is_map(example):
+        parts = {name.rstrip("?"): schema(one, event) for name, one in example.items()}
+        needed = [name for name in example if not name.endswith("?")]
+        shape: Schema = {"type": "object", "properties": parts, "required": needed}
+        return {**shape, "additionalProperties": False}
+    if is_list(example):
+        return {"enum": example}
+    if isinstance(example, str) and example.startswith("TEXT"):
+        most = example.removeprefix("TEXT")
+        return {"type": "string", "pattern": r"\S", **({"maxLength": int(most)} if most else {})}
+    return {"const": event if example == "EVENT" else example}
 
 
-def closed(*required: str, **properties: Schema) -> Schema:
-    """An object with these fields and no others."""
-    shape: Schema = {"type": "object", "properties": properties, "required": list(required)}
-    return {**shape, "additionalProperties": False}
-
-
-def specific(name: str, outside: Schema | None = None, **inside: Schema) -> Schema:
-    """The part of an answer that belongs to one event, and what stands outside of it."""
-    inner = closed("hookEventName", *inside, hookEventName={"const": name}, **inside)
-    return closed("hookSpecificOutput", hookSpecificOutput=inner, **(outside or {}))
-
-
-def every(**properties: Schema) -> Schema:
-    """An object with all of these fields and no others."""
-    return closed(*properties, **properties)
-
-
-def permission(name: str, *decisions: str, outside: Schema | None = None) -> Schema:
-    """An answer that refuses a call, or asks about it."""
-    decided = {"permissionDecision": {"enum": decisions}, "permissionDecisionReason": TEXT}
-    return specific(name, outside, **decided)
-
-
-def context_twice(name: str) -> Schema:
-    """A message to the model, for an agent that reads it in one of two places."""
-    both = specific(name, {"additionalContext": TEXT}, additionalContext=TEXT)
-    return {**both, "required": ["hookSpecificOutput", "additionalContext"]}
-
-
-NOTHING = closed()
-ADDED = {**TEXT, "maxLength": 10_000}
-DENY: Schema = {"const": "deny"}
-AGENT = {"agent_message": TEXT}
-SHAPES: dict[str, Callable[[str], Schema]] = {
-    "context": lambda name: specific(name, additionalContext=TEXT),
-    "context-twice": context_twice,
-    "refused": lambda name: permission(name, "deny"),
-    "refused-or-asked": lambda name: permission(name, "deny", "ask", outside=ENDED),
-    "blocked": lambda _: every(decision={"const": "block"}, reason=TEXT),
-    "stopped": lambda _: every(**ENDED),
-    "denied": lambda _: every(decision=DENY, reason=TEXT),
-    "denied-ended": lambda _: closed(*ENDED, **ENDED, reason=TEXT, decision=DENY),
-    "kept": lambda _: closed(*ENDED, **ENDED, reason=TEXT),
-    "added": lambda _: every(additional_context=ADDED),
-    "forbidden": lambda _: closed("permission", permission=DENY, user_message=TEXT, **AGENT),
-    "unsent": lambda _: closed("continue", **{"continue": {"const": False}}, user_message=TEXT),
-    "followup": lambda _: every(followup_message=TEXT),
-    "deny": lambda _: closed("deny", deny=TEXT, stop=TEXT),
-    "hint": lambda _: every(hint=TEXT),
-    "hint-or-stop": lambda _: closed(hint=TEXT, stop=TEXT),
+SHAPES = {
+    name: json.loads(example) for name, example in (r.values for r in rows(__file__, "shapes"))
 }
-TABLE = Path(__file__).with_suffix(".txt").read_text(encoding="utf-8").splitlines()[1:]
-
+NOTHING = schema({}, "")
 ANSWERS: dict[str, dict[str, list[Schema]]] = {}
-for agent, shape, *events in map(str.split, TABLE):
-    for event in events:
-        ANSWERS.setdefault(agent, {}).setdefault(event, []).append(SHAPES[shape](event))
+for agent, shape, events in (row.values for row in rows(__file__, "answers")):
+    for event in events.split():
+        found = ANSWERS.setdefault(agent, {}).setdefault(event, [])
+        found.append(schema(SHAPES[shape], event))
 
 _VALIDATORS: dict[tuple[str, str], Any] = {
     (agent, event): Draft202012Validator({"anyOf": [NOTHING, *schemas]})

@@ -10,8 +10,8 @@ import gc
 import json
 import logging
 import random
+import re
 import time
-from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
@@ -26,6 +26,7 @@ from otel_loopguard.spans.reader import collect_keys
 from otel_loopguard.spans.steps import PLAN_KEYS, TASK_KEYS
 from tests.dialects.test_readings import CASES, TABLE, span_of
 from tests.hostile.rig import texts
+from tests.tables import rows
 
 SEED: Final = 20_261_122
 MOST: Final = 500
@@ -63,19 +64,14 @@ KEYS: Final = sorted(
         *(span.attributes for span in _TEMPLATES),
     )
 )  # fmt: skip
-_WRAPPINGS: Final[tuple[Callable[[str], str], ...]] = (
-    lambda text: text,
-    lambda text: json.dumps({"query": text}),
-    lambda text: json.dumps({"command": text}),
-    lambda text: json.dumps([{"role": "tool", "tool_call_id": "c1", "content": text}]),
-    lambda text: json.dumps([{"role": "assistant", "parts": [{"type": "text", "content": text}]}]),
-    lambda text: json.dumps({"type": "tool", "data": {"content": text, "tool_call_id": "c1"}}),
-    lambda text: json.dumps({"output": {"kwargs": {"content": text, "tool_call_id": "c"}}}),
-    lambda text: json.dumps({"input_str": text, "inputs": None, "metadata": {}}),
-    lambda text: json.dumps({"args": [text], "kwargs": {}}),
-    lambda text: json.dumps({"id": 1, "name": "x", "response": {"result": text}}),
-    lambda text: f"status='failure' result={text} error={text} updated_session_state=",
-)
+_WRAPPINGS: Final = [row.values[0] for row in rows(__file__, "wrappings")]
+
+
+def wrapped(text: str, wrapping: str) -> str:
+    """A text in one of these: as JSON, or as it is."""
+    return re.sub(
+        '"TEXT"|TEXT', lambda place: json.dumps(text) if place[0][0] == '"' else text, wrapping
+    )
 
 
 _SIZES: Final = {
@@ -96,7 +92,7 @@ def _hostile(size: int) -> tuple[str, ...]:
         "(" * 200 + "1" + ")" * 200,
     ]
     drawn = random.Random(size)
-    return tuple(values + [drawn.choice(_WRAPPINGS)(text) for text in values])
+    return tuple(values + [wrapped(text, drawn.choice(_WRAPPINGS)) for text in values])
 
 
 class Timed(LoopGuardSpanProcessor):
@@ -138,7 +134,9 @@ class Fuzz:
         self._tracers: list[Tracer] = [provider.get_tracer(scope) for scope in _SCOPES]
         self._open: list[tuple[Span, int]] = []
         self._usual = [
-            wrap(text) for wrap in _WRAPPINGS for text in ("a", "no results", "ok", "5 files", "")
+            wrapped(text, one)
+            for one in _WRAPPINGS
+            for text in ("a", "no results", "ok", "5 files", "")
         ]
 
     def run(self, spans: int) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.hostile.conftest import Attacked
+from tests.tables import rows
 
 pytestmark = pytest.mark.rare
 
@@ -22,28 +23,19 @@ COMMANDS = ("replay", "steps", "report", "eval", "learn")
 Pieces = list[tuple[bytes, int]]
 """Bytes, and how often they stand one after another."""
 
-BOMBS: dict[str, Pieces] = {
-    "lists that never end": [(b"[", 240 * MILLION)],
-    "objects that never end": [(b'{"a":', 48 * MILLION)],
-    "a deep attribute": [
-        (b'{"name":"n","context":{"trace_id":"0x1","span_id":"0x1"},"attributes":{"a":', 1),
-        (b"[", 3 * MILLION), (b"]", 3 * MILLION), (b"}}\n", 1),
-    ],
-    "a step for two bytes": [(b'{"steps":[0', 1), (b",0", 20 * MILLION), (b"]}\n", 1)],
-    "a map for three bytes": [(b'{"data":[{}', 1), (b",{}", 13 * MILLION), (b"]}\n", 1)],
-    "spans that are none": [(b'{"resourceSpans":[0', 1), (b",0", 20 * MILLION), (b"]}\n", 1)],
-    "blank lines": [(b"\n", 300 * MILLION)],
-    "one blank line": [(b" ", 300 * MILLION)],
-    "lines of one digit": [(b"1\n", 100 * MILLION)],
-    "empty requests": [(b"{}\n", 60 * MILLION)],
-    "a document that never ends": [(b"[\n", 1), (b"1,\n", 60 * MILLION)],
-    "documents that never end": [(b"{\n", 60 * MILLION)],
-    "a text that never ends": [(b'{"id":"', 1), (b"a", 300 * MILLION)],
-    "quotes": [(b'"', 300 * MILLION)],
-    "escaped quotes": [(b'["', 1), (b'\\"', 150 * MILLION)],
-    "backslashes": [(b'["', 1), (b"\\", 300 * MILLION)],
-    "zeros after a beginning": [(b"{\n", 1), (b"\0", 300 * MILLION)],
-}  # fmt: skip
+
+def pieces(text: str) -> Pieces:
+    """Those of a text with `<9 times x>` in it, of which no bytes are repeated here."""
+    first, *more = re.split(
+        r"<(\d+) times (.+?)>", text.encode().decode("unicode_escape"), flags=re.DOTALL
+    )
+    found = [(first, 1)]
+    for count, unit, after in zip(more[::3], more[1::3], more[2::3], strict=True):
+        found += [(unit, int(count)), (after, 1)]
+    return [(piece.encode(), count) for piece, count in found if piece]
+
+
+BOMBS = {name: pieces(text) for name, text in (row.values for row in rows(__file__, "bombs"))}
 
 
 def written(path: Path, pieces: Pieces, opened: Callable[..., object]) -> Path:

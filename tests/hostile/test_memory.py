@@ -18,8 +18,9 @@ from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.execution import admit
 from tests.agents import agent, provider_with, tool_call
 from tests.calls import EPOCH, SECOND, call
-from tests.hostile.rig import TOOL, sizes
+from tests.hostile.rig import MARK, TOOL, sizes
 from tests.stores.servers import wait_for
+from tests.tables import rows
 
 MOST = 500
 ROOM = 300
@@ -257,48 +258,23 @@ def test_a_session_keeps_no_long_text(make: Callable[[str], Step]) -> None:
     assert max(map(len, texts(guard))) < 10_000
 
 
-def messages(role: str, part: dict[str, Any]) -> str:
-    return json.dumps([{"role": role, "parts": [part]}])
-
-
-CHAT, AGENT = ({"gen_ai.operation.name": name} for name in ("chat", "invoke_agent"))
-OPENINFERENCE = "openinference.span.kind"
-SAID: dict[str, Callable[[str], dict[str, Any]]] = {
-    "result": lambda text: {**TOOL, "gen_ai.tool.call.result": text},
-    "result in JSON": lambda text: {**TOOL, "gen_ai.tool.call.result": json.dumps([text])},
-    "name of a field": lambda text: {**TOOL, "gen_ai.tool.call.result": json.dumps({text: 1})},
-    "arguments": lambda text: {**TOOL, "gen_ai.tool.call.arguments": json.dumps({"q": text})},
-    "arguments as text": lambda text: {**TOOL, "gen_ai.tool.call.arguments": text},
-    "id of a call": lambda text: {**TOOL, "gen_ai.tool.call.id": text},
-    "name of a tool": lambda text: {**TOOL, "gen_ai.tool.name": text},
-    "name of an agent": lambda text: {**TOOL, "gen_ai.agent.name": text},
-    "name of a session": lambda text: {**TOOL, "gen_ai.conversation.id": text},
-    "type of an error": lambda text: {**TOOL, "error.type": text, "gen_ai.tool.call.result": "no"},
-    "name of a model": lambda text: {**CHAT, "gen_ai.request.model": text},
-    "answer of a model": lambda text: {
-        **CHAT, "gen_ai.output.messages": messages("assistant", {"type": "text", "content": text})
-    },
-    "run": lambda text: {
-        **AGENT, "gen_ai.input.messages": messages("user", {"type": "text", "content": text}),
-        "gen_ai.output.messages": messages("assistant", {"type": "text", "content": text}),
-    },
-    "input and output": lambda text: {
-        OPENINFERENCE: "AGENT", "input.value": text, "output.value": text
-    },
-    "plan": lambda text: {**TOOL, "loopguard.plan": json.dumps([{"id": "1", "content": text}])},
+OF_KIND: dict[str, dict[str, Any]] = {
+    "tool": TOOL, "chat": {MARK: "chat"}, "agent": {MARK: "invoke_agent"}, "other": {},
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("make", SAID.values(), ids=SAID.keys())
-def test_of_ended_spans_no_long_text_is_kept(make: Callable[[str], dict[str, Any]]) -> None:
+@pytest.mark.parametrize(("_name", "kind", "given"), rows(__file__, "said"))
+def test_of_ended_spans_no_long_text_is_kept(_name: str, kind: str, given: str) -> None:
     """Nor of their errors; of long arguments one text stands for all."""
     guard = LoopGuard(clock="replay")
     for number in range(12):
         text = f"{number:09} " + "words x " * 12_500
         said = {"exception.message": text, "exception.type": "ValueError"}
         status = ("error", "ok")[number % 2]
+        filled = json.loads(given.replace("TEXT", text)).items()
+        more = {key: one if isinstance(one, str) else json.dumps(one) for key, one in filled}
         made = span_of(
-            number, trace_id=1, attributes=make(text), events=[("exception", said)],
+            number, trace_id=1, attributes={**OF_KIND[kind], **more}, events=[("exception", said)],
             status=status, description=text,
         )  # fmt: skip
         guard.on_start(made)

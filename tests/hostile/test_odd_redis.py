@@ -16,6 +16,7 @@ from otel_loopguard import LoopGuard, Settings
 from otel_loopguard.stores.redis import RedisStore
 from tests.control.messages import begin, call, new_name
 from tests.stores.servers import wait_for
+from tests.tables import content, rows
 
 Words = list[bytes]
 Answer = Callable[[Words], "bytes | Iterable[bytes]"]
@@ -66,19 +67,7 @@ def _word(stream: IO[bytes]) -> bytes:
 
 
 SECRET = "hunter2"
-ODD = {
-    "number": b":7\r\n",
-    "text": b"+hunter2\r\n",
-    "bytes": b"$7\r\nhunter2\r\n",
-    "nothing": b"$-1\r\n",
-    "empty": b"*0\r\n",
-    "no list": b"*-1\r\n",
-    "numbers": b"*2\r\n:1\r\n:2\r\n",
-    "texts": b"*2\r\n$7\r\nhunter2\r\n$7\r\nhunter2\r\n",
-    "nested": b"*1\r\n*2\r\n$7\r\nhunter2\r\n*1\r\n$7\r\nhunter2\r\n",
-    "no protocol": b"hunter2\r\n",
-    "wrong length": b"$-7\r\nhunter2\r\n",
-}
+ODD = {name: content(said) for name, said in (row.values for row in rows(__file__, "answers"))}
 odd = pytest.mark.parametrize("answer", list(ODD.values()), ids=list(ODD))
 
 

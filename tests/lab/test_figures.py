@@ -1,6 +1,7 @@
 """Figures on labelled runs: what a decision saves, how far a share counts, other thresholds."""
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -187,19 +188,11 @@ def test_related_runs_say_less() -> None:
     assert interval([]) is None
 
 
-@pytest.mark.parametrize(
-    ("found", "low", "high"),
-    [
-        ([("", False)] * 428, 0.0, 0.0089),
-        ([("", True)] * 17 + [("", False)] * 5, 0.566, 0.899),
-        ([("", True)] * 72, 0.949, 1.0),
-        ([("", True), ("", False)], 0.0945, 0.9055),
-        ([(f"task {i}", i < 3) for i in range(9)], *wilson(3, 9)),
-        ([(f"task {i % 10}", False) for i in range(100)], *wilson(0, 10)),
-        ([(f"task {i % 10}", True) for i in range(100)], *wilson(10, 10)),
-    ],
-    ids=["none", "most", "all", "one of two", "each its own group", "no group", "all groups"],
-)
-def test_intervals(found: list[tuple[str, bool]], low: float, high: float) -> None:
+@pytest.mark.parametrize(("_name", "runs", "said"), cases(__file__, "intervals"))
+def test_intervals(_name: str, runs: str, said: str) -> None:
     """Wilson's; where drawing groups shows no spread, with the groups as its number."""
+    hits, count, *groups = map(int, re.findall(r"\d+", runs))
+    found = [(f"task {i % groups[0]}" if groups else "", i < hits) for i in range(count)]
+    numbers = [float(number) for number in re.findall(r"[\d.]+", said)]
+    low, high = numbers if " to " in said else wilson(*map(int, numbers))
     assert interval(found) == pytest.approx((low, high), abs=0.0005)

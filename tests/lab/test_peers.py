@@ -1,9 +1,8 @@
 """The rules of other agents, each on small cases, and what a detector is given."""
 
+import json
+import re
 from collections.abc import Iterable
-from dataclasses import replace
-from functools import partial
-from typing import Any
 
 import pytest
 
@@ -12,7 +11,7 @@ from lab.compare import of_recording
 from lab.peers import Cline, Crush, DeerFlow, GeminiCli, Goose, OpenCode, OpenHands, RooCode
 from lab.runs import Call, Detector, Found, Row, Scenario, calls, judged
 from otel_loopguard.core import Kind, Step
-from tests.tables import rows
+from tests.tables import content, rows
 
 
 def said(detector: Detector, made: Iterable[Call]) -> list[str | None]:
@@ -20,18 +19,21 @@ def said(detector: Detector, made: Iterable[Call]) -> list[str | None]:
     return [detector.observe(call) for call in made]
 
 
-def equal(count: int, **given: Any) -> list[Call]:
+def equal(count: int) -> list[Call]:
     """Equal calls with an equal answer, each of a message of its own."""
-    one = replace(Call("search", {"q": "x"}, "nothing"), **given)
-    return [replace(one, message=number) for number in range(count)]
+    return [Call("search", {"q": "x"}, "nothing", message=number) for number in range(count)]
+
+
+def made(peer: str) -> Detector:
+    """One of them by its name, as it is by itself or as it is shipped."""
+    name, _, shipped = peer.partition(" ")
+    return getattr(peers, name)(**({"shipped": True} if shipped else {}))
 
 
 @pytest.mark.parametrize(("peer", "verdicts"), rows(__file__, "equal"))
 def test_equal_calls(peer: str, verdicts: str) -> None:
     """At which of equal calls each one speaks first, and stops."""
-    name, _, shipped = peer.partition(" ")
-    detector = getattr(peers, name)(**({"shipped": True} if shipped else {}))
-    found = said(detector, equal(10))
+    found = said(made(peer), equal(10))
     first = {verdict: at for at, verdict in reversed(list(enumerate(found, 1))) if verdict}
     spoken = sorted((at, verdict) for verdict, at in first.items())
     assert ", ".join(f"{at} {verdict}" for at, verdict in spoken) == verdicts
@@ -46,45 +48,25 @@ def test_another_answer_matters_to_those_that_compare_it() -> None:
         assert "stop" in said(other, moving)
 
 
-PAGES = [Call("read_file", {"path": "a", "start_line": 40 * n}, str(n)) for n in range(5)]
-SENTENCE = "I have to look at the harbour and the station again to be sure. "
-
-
-@pytest.mark.parametrize(
-    ("detector", "made", "last"),
-    [
-        # Three errors of one call, not of a program; two calls in turn; three messages, no answers.
-        (OpenHands, equal(3, error="no", answer=None), "warn"),
-        (OpenHands, equal(4, error="no", answer=None), "stop"),
-        (OpenHands, equal(3, tool="bash", error="Exit code 1", answer=None), None),
-        (OpenHands, [Call("t", {"n": n % 2}, "a") for n in range(6)], "stop"),
-        (OpenHands, [Call(None, text=str(n)) for n in range(3)], "stop"),
-        (OpenHands, [Call(None, text=str(n), answers_user=True) for n in range(9)], None),
-        # Three calls five times; a sentence over and over, but not rows of a table.
-        (GeminiCli, [Call("t", {"n": n % 3}, "a") for n in range(15)], "warn"),
-        (GeminiCli, [Call(None, text=SENTENCE * 12)], "warn"),
-        (GeminiCli, [Call(None, text="| one and the same cell of a table |\n" * 40)], None),
-        # Three equal errors, whatever the arguments.
-        (partial(Goose, shipped=True), [Call("s", {"n": n}, error="no") for n in range(4)], "stop"),
-        # Three equal calls side by side in one message.
-        (
-            partial(OpenCode, shipped=True),
-            [Call("t", {}, "a", message=1, last=n == 2) for n in range(3)],
-            "stop",
-        ),
-        # Small pages of one piece of a file are equal; fifty calls of one tool; writes are not.
-        (DeerFlow, PAGES[:3], "warn"),
-        (DeerFlow, PAGES, "stop"),
-        (DeerFlow, [Call("t", {"id": n}, "a") for n in range(30)], "warn"),
-        (DeerFlow, [Call("t", {"id": n}, "a") for n in range(50)], "stop"),
-        (DeerFlow, [Call("edit", {"path": "a", "new": str(n)}, "ok") for n in range(9)], None),
-    ],
-)
-def test_rules(detector: Any, made: list[Call], last: str | None) -> None:
+@pytest.mark.parametrize(("_name", "peer", "written", "last"), rows(__file__, "rules"))
+def test_rules(_name: str, peer: str, written: str, last: str) -> None:
     """What each says of the last call."""
-    found = said(detector(), made)
-    assert found[-1] == last
-    assert last is not None or not any(found)
+    found = said(made(peer), calls_of(written))
+    assert found[-1] == (last or None)
+    assert last or not any(found)
+
+
+def calls_of(written: str) -> list[Call]:
+    """So many calls, each with its number in place of `<N>` and of terms with it."""
+    count, _, call = content(written).decode().partition(" ")
+    terms = [(f"<{term}>", term) for term in set(re.findall("<([^<>]*N[^<>]*)>", call))]
+    made: list[Call] = []
+    for number in range(int(count)):
+        filled = call
+        for place, term in terms:
+            filled = filled.replace(place, json.dumps(eval(term, {"N": number})))
+        made.append(Call(**json.loads(filled)))
+    return made
 
 
 def test_a_run_is_judged_until_it_is_stopped() -> None:

@@ -1,5 +1,6 @@
 """What a hint says and quotes: for the model of this process, and nowhere else."""
 
+import json
 from dataclasses import replace
 
 import pytest
@@ -9,6 +10,7 @@ from otel_loopguard.policy import STRATEGIES, alternatives
 from otel_loopguard.policy.hints import kind_of
 from tests.calls import Run, call, handle_of
 from tests.policy import hint_texts
+from tests.tables import rows
 
 SECRET = "swordfish-4711"
 ANSWER = f"No results for {SECRET}."
@@ -26,19 +28,10 @@ def said(*steps: Step) -> str:
     return run.guard.flag_named("run").take_hint() or ""
 
 
-@pytest.mark.parametrize(
-    ("answer", "quote"),
-    [
-        ("\n  First line.\nSecond line", '"First line."'),
-        ("x" * 61, f'"{"x" * 57}..."'),
-        ({"hits": [], "total": 0}, "\"{'hits': [], 'total': 0}\"."),
-        ('He said "yes"', "\"He said 'yes'\"."),
-        ("red\x1b[31m \u202egnorw", r'"red\x1b[31m \u202egnorw".'),
-    ],
-)
-def test_one_line_of_sixty_printable_characters(answer: object, quote: str) -> None:
+@pytest.mark.parametrize(("answer", "quote"), rows(__file__, "quotes"))
+def test_one_line_of_sixty_printable_characters(answer: str, quote: str) -> None:
     """Whatever the answer is, nothing of it ends the quotation or changes how it is shown."""
-    hint = said(*[call("read_file", {"path": "a"}, answer)] * 3)
+    hint = said(*[call("read_file", {"path": "a"}, json.loads(answer))] * 3)
     assert f"The last answer: {quote} " in hint
 
 

@@ -177,30 +177,30 @@ def test_a_session_goes_on_at_another_server(
                 assert ",".join(one or "" for one in hop.decided()) == said, word
 
 
-def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(guard: Settings) -> None:
+def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(fleet: Fleet) -> None:
     """It answered that all is well, for as long as anybody asked."""
-    with serving(guard=guard) as judging, serving(guard=guard) as asked:
-        assert control(asked)["action"] == "allow"
-        assert send(judging, 0, 1, 2).is_success
-        told = control(judging)
-        assert told["action"] == "hint"
-        wait_for(lambda: control(asked)["hint"] == told["hint"])
-        # Who asks either of them takes it for one and the same.
-        assert control(asked)["version"] == told["version"]
-        # Another call, with news, clears it at both.
-        news = call(3)
-        news["attributes"] |= {
-            "gen_ai.tool.call.arguments": '{"q": "y"}',
-            "gen_ai.tool.call.result": "the record of 1912 names a ship, a harbour and a captain",
-        }
-        assert post(judging, news).is_success
-        assert control(judging)["action"] == "allow"
-        wait_for(lambda: control(asked)["action"] == "allow")
-        # Asked for the first time once it was up; and it is judged on where it was only asked for.
-        assert send(judging, *range(10, 14), session="chat-2").is_success
-        wait_for(lambda: control(asked, "chat-2")["action"] == "deny")
-        assert send(asked, 14, session="chat-2").is_success
-        assert control(asked, "chat-2")["action"] == "abort"
+    judging, asked = fleet["A"], fleet["B"]
+    assert control(asked)["action"] == "allow"
+    assert send(judging, 0, 1, 2).is_success
+    told = control(judging)
+    assert told["action"] == "hint"
+    wait_for(lambda: control(asked)["hint"] == told["hint"])
+    # Who asks either of them takes it for one and the same.
+    assert control(asked)["version"] == told["version"]
+    # Another call, with news, clears it at both.
+    news = call(3)
+    news["attributes"] |= {
+        "gen_ai.tool.call.arguments": '{"q": "y"}',
+        "gen_ai.tool.call.result": "the record of 1912 names a ship, a harbour and a captain",
+    }
+    assert post(judging, news).is_success
+    assert control(judging)["action"] == "allow"
+    wait_for(lambda: control(asked)["action"] == "allow")
+    # Asked for the first time once it was up; and it is judged on where it was only asked for.
+    assert send(judging, *range(10, 14), session="chat-2").is_success
+    wait_for(lambda: control(asked, "chat-2")["action"] == "deny")
+    assert send(asked, 14, session="chat-2").is_success
+    assert control(asked, "chat-2")["action"] == "abort"
 
 
 def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fleet: Fleet) -> None:
@@ -225,54 +225,49 @@ def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fle
             wait_for(lambda: control(fleet["B"])["action"] == "allow")
 
 
-def test_people_reach_a_session_by_whichever_server_they_ask(guard: Settings, hop: Hop) -> None:
+def test_people_reach_a_session_by_whichever_server_they_ask(fleet: Fleet) -> None:
     """A load balancer sends them to any; what they do is one event."""
-    with ExitStack() as running:
-        home, asked, also = (
-            running.enter_context(serving(guard=guard, forward=hop.url)) for _ in range(3)
-        )
-        assert send(home, 0, 1, 2).is_success
-        one = f"{asked.url}/v1/sessions/chat-1"
-        wait_for(lambda: CLIENT.get(one).is_success)
-        assert CLIENT.get(one).json()["session"]["steps"] == 3
-        assert CLIENT.get(f"{asked.url}/v1/sessions/other").status_code == 404
-        assert control(also)["action"] == "hint"  # by now it knows the name, too
-        for server in (home, asked, also):
-            assert [(row["session"], row["steps"]) for row in sessions(server)] == [("chat-1", 3)]
-            seen = CLIENT.get(f"{server.url}/v1/sessions/chat-1").json()["session"]
-            assert (seen["steps"], len(seen["decisions"])) == (3, 1)
-        (row,) = StoreTransport(guard).sessions()[0]
-        assert row["steps"] == 3
-        assert CLIENT.post(f"{one}/pause", json={"by": "anna"}).is_success
-        for server in (home, asked, also):
-            wait_for(lambda server=server: control(server)["action"] == "pause")
-        wait_for(lambda: bool(hop.events("loopguard.control")))
-    assert len(hop.events("loopguard.control")) == 1
+    home, asked, also = (fleet[name] for name in "ABC")
+    assert send(home, 0, 1, 2).is_success
+    one = f"{asked.url}/v1/sessions/chat-1"
+    wait_for(lambda: CLIENT.get(one).is_success)
+    assert CLIENT.get(one).json()["session"]["steps"] == 3
+    assert CLIENT.get(f"{asked.url}/v1/sessions/other").status_code == 404
+    assert control(also)["action"] == "hint"  # by now it knows the name, too
+    for server in (home, asked, also):
+        assert [(row["session"], row["steps"]) for row in sessions(server)] == [("chat-1", 3)]
+        seen = CLIENT.get(f"{server.url}/v1/sessions/chat-1").json()["session"]
+        assert (seen["steps"], len(seen["decisions"])) == (3, 1)
+    (row,) = StoreTransport(fleet.guard).sessions()[0]
+    assert row["steps"] == 3
+    assert CLIENT.post(f"{one}/pause", json={"by": "anna"}).is_success
+    for server in (home, asked, also):
+        wait_for(lambda server=server: control(server)["action"] == "pause")
+    wait_for(lambda: bool(fleet.hop.events("loopguard.control")))
+    fleet.end()
+    assert len(fleet.hop.events("loopguard.control")) == 1
 
 
-def test_what_a_person_allows_is_allowed_where_it_is_judged(guard: Settings, hop: Hop) -> None:
+def test_what_a_person_allows_is_allowed_where_it_is_judged(fleet: Fleet) -> None:
     """The agent asks all of them for its flag, so that each knows the session."""
-    with ExitStack() as running:
-        home, asked, also = (
-            running.enter_context(serving(guard=guard, forward=hop.url)) for _ in range(3)
-        )
-        assert send(home, 0, 1, 2, 3).is_success
-        for server in (asked, also):
-            wait_for(lambda server=server: control(server)["action"] == "deny")
-        allowed = CLIENT.post(f"{asked.url}/v1/sessions/chat-1/allow", json={"by": "anna"})
-        assert "search" in allowed.json()["setting"]
-        for server in (home, asked, also):
-            wait_for(lambda server=server: control(server)["action"] == "allow")
-        for number in range(4, 9):
-            assert send(home, number).is_success
-        assert control(home)["action"] == "allow"
-        # Of one that nobody has seen a step of, its flag is shown.
-        assert CLIENT.post(f"{home.url}/v1/sessions/later/pause", json={}).status_code == 404
-        assert control(also, "later")["action"] == "allow"
-        assert CLIENT.post(f"{also.url}/v1/sessions/later/pause", json={}).is_success
-        wait_for(lambda: control(asked, "later")["action"] == "pause")
-        shown = CLIENT.get(f"{asked.url}/v1/sessions/later").json()["session"]
-        assert (shown["action"], shown["steps"]) == ("pause", 0)
+    home, asked, also = (fleet[name] for name in "ABC")
+    assert send(home, 0, 1, 2, 3).is_success
+    for server in (asked, also):
+        wait_for(lambda server=server: control(server)["action"] == "deny")
+    allowed = CLIENT.post(f"{asked.url}/v1/sessions/chat-1/allow", json={"by": "anna"})
+    assert "search" in allowed.json()["setting"]
+    for server in (home, asked, also):
+        wait_for(lambda server=server: control(server)["action"] == "allow")
+    for number in range(4, 9):
+        assert send(home, number).is_success
+    assert control(home)["action"] == "allow"
+    # Of one that nobody has seen a step of, its flag is shown.
+    assert CLIENT.post(f"{home.url}/v1/sessions/later/pause", json={}).status_code == 404
+    assert control(also, "later")["action"] == "allow"
+    assert CLIENT.post(f"{also.url}/v1/sessions/later/pause", json={}).is_success
+    wait_for(lambda: control(asked, "later")["action"] == "pause")
+    shown = CLIENT.get(f"{asked.url}/v1/sessions/later").json()["session"]
+    assert (shown["action"], shown["steps"]) == ("pause", 0)
 
 
 def test_sessions_with_open_calls_are_found_when_nobody_watches_them(leases: Leases) -> None:

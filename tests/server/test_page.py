@@ -1,8 +1,6 @@
 """The page for people, in a real browser."""
 
 from collections.abc import Iterator
-from pathlib import Path
-from typing import Literal
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -162,33 +160,16 @@ def test_the_keyboard_keeps_its_place_while_sessions_change(page: Page) -> None:
         expect(page.get_by_role("alert").filter(has_text="it is over")).to_be_visible()
 
 
-_UNREADABLE = Path(__file__).with_name("unreadable.js").read_text(encoding="utf-8")
-_LINES = "node => Math.round(node.getBoundingClientRect().height / 15 / 1.45)"
-
-
-@pytest.mark.parametrize("width", [390, 820, 1280])
-@pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_it_can_be_read(page: Page, width: int, scheme: Literal["light", "dark"]) -> None:
-    """On phone, tablet and screen: badges whole, nothing wider than the page, contrast enough."""
-    page.set_viewport_size({"width": width, "height": 800})
-    page.emulate_media(color_scheme=scheme)
+def test_it_works_on_a_phone(page: Page) -> None:
+    """Nothing is wider than the page, and whoever is stuck can be aborted."""
+    page.set_viewport_size({"width": 390, "height": 800})
     long = "order-4711-of-a-customer-with-a-long-name-and-9f1c2d3e4b5a69788796a5b4c3d2e1f0"
     with serving() as server:
-        for first, (session, calls) in enumerate({"a": 1, "chat-1": 3, long: 4, "d": 8}.items()):
-            send(server, *range(first * 10, first * 10 + calls), session=session)
+        send(server, 0, 1, 2, 3, session=long)
         page.goto(server.url)
-        expect(page.get_by_role("status")).to_contain_text("4 sessions")
-        badges = page.locator(".badge")
-        expect(badges.filter(has_text="abort")).to_be_visible()
-        assert sorted(badges.all_inner_texts()) == ["abort", "allow", "deny", "hint"]
         page.get_by_role("button", name=long).click()
         expect(page.locator("#detail-decisions")).to_contain_text("step 4: deny by exact_repeat")
-        assert {badge.evaluate(_LINES) for badge in badges.all()} == {1}
-        assert page.evaluate("document.documentElement.scrollWidth") <= width
-        why = page.locator("td.why", has_text="called 4 times")
-        assert why.evaluate("node => node.getBoundingClientRect().width") > 240
-        for button in page.get_by_role("button", name="Abort").all():
-            box = button.bounding_box()
-            assert box is not None
-            assert box["x"] + box["width"] <= width
-        assert page.evaluate(_UNREADABLE) == []
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+        box = page.get_by_role("button", name="Abort").first.bounding_box()
+        assert box is not None
+        assert box["x"] + box["width"] <= 390

@@ -21,14 +21,7 @@ from tests.hostile.rig import Rig
 from tests.tables import rows
 
 ANSWER = "No results were found for Paris, in any of the sources that were asked."
-KINDS = {
-    "genai": {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "looper"},
-    "workflow": {"gen_ai.operation.name": "invoke_workflow"},
-    "conversation turn": {"gen_ai.operation.name": "handle_conversation_turn"},
-    "openinference": {"openinference.span.kind": "AGENT"},
-    "openllmetry": {"traceloop.span.kind": "agent"},
-    "by its name": {},
-}
+KINDS = {name: json.loads(has) for name, has in (row.values for row in rows(__file__, "kinds"))}
 FOUND = {"tool.name": "search", "input.value": '{"q": "x"}', "output.value": ANSWER}
 
 

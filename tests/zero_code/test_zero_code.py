@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from otel_loopguard import semconv
+from tests.tables import toml
 from tests.zero_code.interpreter import interpreter, run
 
 AGENT = str(Path(__file__).with_name("agent.py"))
@@ -100,16 +101,20 @@ def decided(output: str) -> Counter[str]:
     )
 
 
-CONSOLE = {"OTEL_TRACES_EXPORTER": "console"}
 OURS = {"OTEL_TRACES_EXPORTER": "loopguard", "LOOPGUARD_EXPORTER": "console"}
+SETS = {"console": {"OTEL_TRACES_EXPORTER": "console"}, "ours": OURS, "live off": LIVE_OFF}
 SAMPLER = "  sampler: {loopguard: {}}"
 
 
 class Case(NamedTuple):
     """What is set, and what comes of it."""
 
-    given: Mapping[str, str] = {}
-    file: tuple[str, ...] = ()  # exporter, what else stands in a configuration file, processor
+    set: str = ""  # variables that many cases have
+    variables: Mapping[str, str] = {}  # and more of them
+    exporter: str = ""  # in a configuration file, if there is one
+    processor: str = "simple"
+    instrumentor: str = ""
+    sampler: bool = False
     hint: int | None = None  # the call whose exported span has it; 0: no span has any decision
     run: str | None = None  # the action on its span
     flag: str = "allow"  # what the agent finds when it asks
@@ -118,87 +123,27 @@ class Case(NamedTuple):
     traceback: bool = False  # `opentelemetry-instrument` logs one, of its own first try
     once: bool = False  # exporter and instrumentor are both there, and one guard decides
 
-
-CASES = {
-    "installed is enough": Case(CONSOLE, run="abort", flag="abort"),
-    "OpenTelemetry's variable switches the instrumentor off": Case(
-        {**CONSOLE, "OTEL_PYTHON_DISABLED_INSTRUMENTATIONS": "loopguard"}, hint=0
-    ),
-    "the exporter alone": Case(OURS | LIVE_OFF, hint=3),
-    "options of the exporter in a file": Case(
-        LIVE_OFF, ("{loopguard: {exporter: console, repeat_threshold: 5}}",), hint=5, flag="deny"
-    ),
-    "the exporter behind it with options": Case(
-        LIVE_OFF, ("{loopguard: {exporter: {console: {service_name: inner}}}}",), hint=3,
-        flag="abort",
-    ),
-    "options of the instrumentor in a file: in shadow no flag is raised": Case(
-        {}, ("{console: {}}", INSTRUMENTATION.format("{mode: shadow}")), run="abort"
-    ),
-    # Samplers get no options from a file; the guard sees what is not exported.
-    **{
-        f"the sampler in a file, with {argument}": Case(
-            {"OTEL_TRACES_SAMPLER_ARG": argument}, ("{console: {}}", SAMPLER), flag="abort",
-            spans=spans,
-        )
-        for argument, spans in (("0", 0), ("1", 9))
-    },
-    **{
-        f"our sampler of {argument}": Case(
-            {**OURS, "OTEL_TRACES_SAMPLER": "loopguard", "OTEL_TRACES_SAMPLER_ARG": argument},
-            flag="abort", spans=0,
-        )
-        for argument in ("0", "parentbased_traceidratio,0", "always_off")
-    },
-    # It is our sampler that helps.
-    "the SDK's sampler of nothing": Case({**CONSOLE, "OTEL_TRACES_SAMPLER": "always_off"}, spans=0),
-    # The SDK uses its default sampler then.
-    "a bad argument of the sampler": Case(
-        {**CONSOLE, "OTEL_TRACES_SAMPLER": "loopguard", "OTEL_TRACES_SAMPLER_ARG": "often"},
-        flag="abort", said="OTEL_TRACES_SAMPLER_ARG is 'often'",
-    ),
-    "a bad setting": Case(
-        {**CONSOLE, "LOOPGUARD_MODE": "loud"}, hint=0, said="mode (LOOPGUARD_MODE) = 'loud'"
-    ),
-    "no file of settings": Case(
-        {**CONSOLE, "LOOPGUARD_SETTINGS_FILE": "nowhere.toml"}, hint=0, said="there is no such file"
-    ),
-    # `opentelemetry-instrument` starts it once more without options: no guard acts by that.
-    **{
-        f"in a file {options}": Case(
-            {}, ("{console: {}}", INSTRUMENTATION.format(options)), hint=0, said=said,
-            traceback=bool(said),
-        )
-        for options, said in (
-            ("{enabled: false}", ""),
-            ("{mode: shadow, repeat_threshold: often}", "(LOOPGUARD_REPEAT_THRESHOLD) ="),
-            ("{treshold: 3}", "treshold: there is no such setting"),
-        )
-    },
-    **{
-        f"both in a file, {where}": Case(
-            {}, ("{loopguard: {exporter: console" + exporter + "}}",
-                 INSTRUMENTATION.format("{" + instrumentor + "}"), "batch"),
-            hint=first, flag="abort" if first == 3 else "deny", once=True,
-        )
-        for where, exporter, instrumentor, first in (
-            ("no options", "", "", 3),
-            ("options on the exporter", ", repeat_threshold: 5", "", 5),
-            ("options on the instrumentor", "", "repeat_threshold: 5", 5),
-            ("options on both", ", span_events: true", "repeat_threshold: 5", 5),
-        )
-    },
-    "a bad setting and the exporter": Case(
-        {**OURS, "LOOPGUARD_MODE": "loud"}, hint=0, said="spans go on as they are"
-    ),
-}  # fmt: skip
+    def environment(self, folder: Path) -> dict[str, str]:
+        """The variables, also that of the file."""
+        known: dict[str, str] = {}
+        for name in filter(None, self.set.split(", ")):
+            known |= SETS[name]
+        known |= self.variables
+        if self.exporter:
+            rest = SAMPLER if self.sampler else ""
+            rest += INSTRUMENTATION.format(self.instrumentor) if self.instrumentor else ""
+            known |= configured(folder, self.exporter, rest, self.processor)
+        return known
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES.keys())
-def test_an_agent_that_was_not_changed_is_watched_as_is_set(case: Case, tmp_path: Path) -> None:
+CASES = toml(Path(__file__).with_suffix(".toml"))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_an_agent_that_was_not_changed_is_watched_as_is_set(name: str, tmp_path: Path) -> None:
     """Whatever is wrong is named once, and all spans and other instrumentations go on."""
-    file = configured(tmp_path, *case.file) if case.file else {}
-    done = instrumented("flag", traceback=case.traceback, **{**case.given, **file})
+    case = Case(**CASES[name])
+    done = instrumented("flag", traceback=case.traceback, **case.environment(tmp_path))
     assert f"flag: {case.flag}" in done.stderr
     assert done.stderr.count(case.said) == 1 or case.traceback or not case.said
     assert case.said in done.stderr

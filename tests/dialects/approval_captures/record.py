@@ -25,7 +25,7 @@ import sys
 import time
 from pathlib import Path
 
-from tests.dialects.loop_captures.record import save, written
+from tests.dialects.loop_captures.record import exporting, save, written
 
 PEOPLE = "ann bob cid dan eve fay gus hal".split()
 WAITED = 20 * 60 * 1_000_000_000
@@ -104,15 +104,7 @@ def main(framework):
     # Read when the framework is imported.
     os.environ["OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"] = "span_only"
     os.environ["OTEL_SEMCONV_STABILITY_OPT_IN"] = "gen_ai_latest_experimental"
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    trace.set_tracer_provider(provider)
+    memory = exporting()
     asked = []
     globals()[framework](lambda: asked.append(time.time_ns()))
     spans = [written(one) for one in memory.get_finished_spans()]

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
-from tests.dialects.loop_captures.record import save, written
+from tests.dialects.loop_captures.record import exporting, save, written
 
 FINE = ("billing", "tech")
 STUCK = ("billing", "triage") * 5
@@ -60,15 +60,8 @@ async def run(hops):
 
 def main():
     from agent_framework.observability import enable_instrumentation
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    trace.set_tracer_provider(provider)
+    memory = exporting()
     enable_instrumentation(enable_sensitive_data=True)
     for name, hops in (("fine", FINE), ("stuck", STUCK)):
         asyncio.run(run(hops))

@@ -190,24 +190,21 @@ def instrument(way, by, provider):
 
 def main(way, by):
     from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-    memory = InMemorySpanExporter()
     if by == "logfire":
         import logfire
+        from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+        from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+        memory = InMemorySpanExporter()
         logfire.configure(
             send_to_logfire=False, console=False, inspect_arguments=False,
             additional_span_processors=[SimpleSpanProcessor(memory)],
         )  # fmt: skip
         (logfire.instrument_anthropic if way == "messages" else logfire.instrument_openai)()
     else:
-        provider = TracerProvider()
-        provider.add_span_processor(SimpleSpanProcessor(memory))
-        trace.set_tracer_provider(provider)
-        instrument(way, by, provider)
+        memory = exporting()
+        instrument(way, by, trace.get_tracer_provider())
     run = {
         "chat": run_chat, "responses": run_responses, "messages": run_messages,
         "runner": run_runner,
@@ -218,6 +215,20 @@ def main(way, by):
     with recording(SCRIPT) as recorder, answer:
         run(f"{recorder.url}/openai/v1")
     save(Path(__file__).parent / f"{way}__{by}.json", map(written, memory.get_finished_spans()))
+
+
+def exporting():
+    """The spans that end from now on, by way of the global provider."""
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+    memory = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(memory))
+    trace.set_tracer_provider(provider)
+    return memory
 
 
 def save(place, spans):

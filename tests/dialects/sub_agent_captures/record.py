@@ -19,7 +19,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from tests.dialects.loop_captures.record import save, written
+from tests.dialects.loop_captures.record import exporting, save, written
 
 TASKS = (
     "Find the weather in Paris", "Find a hotel in Rome near the station",
@@ -97,15 +97,7 @@ _TOKENS = ("llm.token_count.prompt", "llm.token_count.completion", "llm.model_na
 
 
 def main(framework):
-    from opentelemetry import trace
-    from opentelemetry.sdk.trace import TracerProvider
-    from opentelemetry.sdk.trace.export import SimpleSpanProcessor
-    from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-
-    memory = InMemorySpanExporter()
-    provider = TracerProvider()
-    provider.add_span_processor(SimpleSpanProcessor(memory))
-    trace.set_tracer_provider(provider)
+    memory = exporting()
     for name, script in (("stuck", STUCK), ("fine", (TASKS, ANSWERS))):
         globals()[framework](*script)
         place = Path(__file__).parent / f"{framework}-{name}.json"
