@@ -62,11 +62,10 @@ def tool_key(tool: str) -> int:
 class ErrorRepeat(CountingDetector):
     """Does one tool fail again and again with an equal error?
 
-    Counts: errors with an equal line, whatever the arguments, and what a shell has no time for; two
-    are enough where the call itself is wrong.
-    Leaves alone: items that do not exist; transient errors with pauses. A change leaves a third, a
-    success six tenths, but of what a shell refused all. What a tool refuses to do to one file after
-    the other is only told, until everything fails.
+    Counts: errors with an equal line, whatever the arguments, and timeouts in a shell; two are
+    enough where the call itself is wrong.
+    Leaves alone: items that do not exist; transient errors with pauses; refused files, beyond a
+    hint. A change leaves a third, a success six tenths, but of what a shell refused all.
     Cannot see: failures without a text.
     """
 
