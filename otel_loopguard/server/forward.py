@@ -309,8 +309,8 @@ class GrpcHop(NextHop):
 
 def _says_when(error: grpc.aio.AioRpcError) -> bool:
     """True if a hop says after what time it takes requests again."""
-    found = dict(error.trailing_metadata() or ()).get("grpc-status-details-bin", b"")
-    return b"google.rpc.RetryInfo" in (found if isinstance(found, bytes) else found.encode())
+    details = error.trailing_metadata().get_all("grpc-status-details-bin")
+    return any(b"google.rpc.RetryInfo" in one for one in details if isinstance(one, bytes))
 
 
 class EventLog:

@@ -239,7 +239,7 @@ tracer = provider_with(LoopGuardSpanProcessor()).get_tracer("my.agent")
 from otel_loopguard import resilience
 
 for number in (1, 2, 3):
-    tool_call(tracer, args={"q": number}, error="TypeError: q must be a string")
+    tool_call(tracer, args=f'{{"q": {number}}}', error="TypeError: q must be a string")
 print(len(resilience.problems("search", {"q": 4})))
 """
 
