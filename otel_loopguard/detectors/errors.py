@@ -47,11 +47,11 @@ _LIMIT: Final = key_of(b"cut off")
 _SLOW_S: Final = 15.0
 """Seconds from which such a call is one: what asks a host gives up within ten, and is a transient
 error like others; limits of shells are half a minute and more."""
-_LEFT: Final = {_REFUSED: _AFTER_SUCCESS, _PASSING: 0.0, _PLAIN: _AFTER_SUCCESS}
+_LEFT: Final = {_REFUSED: _AFTER_SUCCESS, _PASSING: 0.0, _PLAIN: _AFTER_SUCCESS, _CUT_OFF: 1.0}
 """Share that a success leaves, by kind of error."""
-_LEFT_IN_SHELL: Final = {**_LEFT, _REFUSED: 1.0, _CUT_OFF: 1.0}
+_LEFT_IN_SHELL: Final = {**_LEFT, _REFUSED: 1.0}
 """The same in a shell, where each call runs something else: another command's success does not show
-that the model has understood a refusal, or works within the limit."""
+that the model has understood a refusal, as it never shows that a limit of time is kept."""
 
 
 def tool_key(tool: str) -> int:
@@ -62,10 +62,11 @@ def tool_key(tool: str) -> int:
 class ErrorRepeat(CountingDetector):
     """Does one tool fail again and again with an equal error?
 
-    Counts: errors with an equal line, whatever the arguments, and timeouts in a shell; two are
-    enough where the call itself is wrong.
-    Leaves alone: items that do not exist; transient errors with pauses; refused files, beyond a
-    hint. A change leaves a third, a success six tenths, but of what a shell refused all.
+    Counts: errors with an equal line, whatever the arguments; two are enough where the call itself
+    is wrong.
+    Leaves alone: items that do not exist; transient errors with pauses; beyond a hint, refused
+    files and timeouts in a shell. A change leaves a third, a success six tenths, but of what a
+    shell refused all.
     Cannot see: failures without a text.
     """
 
@@ -107,7 +108,7 @@ class ErrorRepeat(CountingDetector):
         # The first weighs one, whatever it says.
         counted = self._counts.add(
             key, last, evidence, 1.0 if last is None else weight, evidence.call_exact, line,
-            changes=_LEFT_IN_SHELL[kind] < 1.0,
+            changes=kind in {_PASSING, _PLAIN},
         )  # fmt: skip
         if counted is None:
             return None
