@@ -34,7 +34,9 @@ _PAGING, _ENDS = WORDS["paging"], WORDS["ends"]
 _TIME: Final = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 _SECONDS: Final = range(1_400_000_000, 2_000_000_000)
 """Seconds since 1970 that are a time of these years, as the masks of answers take them."""
-_TIMED: Final = re.compile(_TIME.pattern + r"|\b1[4-9]\d{8}(?:\d{3})?\b")
+_TIMED: Final = re.compile(
+    r"\d(?:\d{3}-\d\d-\d\d[T ]\d\d:\d\d|(?<=1)(?<!\w1)[4-9]\d{8}(?:\d{3})?\b)"
+)
 """Values that hold a time, as text or as seconds or milliseconds since 1970; other arguments are
 not searched for one."""
 _TIME_CHARS: Final = 16
@@ -285,7 +287,7 @@ _NONCE: Final = re.compile(
     r"/(?:tmp|var)/|(?:[a-zA-Z]{1,8}\d{1,8}){3}"
 )
 _IN_LETTERS: Final = re.compile(r'"[^\W\d_]+(?:[ .\'-]{1,2}[^\W\d_]+){0,4}\.?"')
-_NAMES: Final = re.compile(r"(?<![\w-])[^\W\d_][\w-]{2,63}")
+_NAMES: Final = re.compile(r"[^\W\d_](?<![\w-].)[\w-]{2,63}")
 """Names in a program, as of a table, a host or a region; options and most commands are none."""
 _SPELLED: Final = 80.0
 """Percent of two names that are common where one is the other, spelled otherwise: one letter in

@@ -317,7 +317,7 @@ _CODES: Final = tuple(
 _SHORT_CODE: Final = "rc"
 """The same in two letters, which may be a release candidate beside other texts."""
 _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
-_BROKE_OFF: Final = re.compile(pattern_of("broke off"), re.ASCII)
+_BROKE_OFF: Final = normalize.PrefilteredPattern(pattern_of("broke off"))
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
 _ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
 # A line of its own: a remark in brackets, a label with nothing behind it.
@@ -774,7 +774,7 @@ def _tells_failure(
         if told or (shell and not quotes and _gives_a_code(outcome)):
             return not (shell and says_no(outcome))
         return shell and (
-            _BROKE_OFF.search(outcome[-_LOOK:]) is not None
+            _BROKE_OFF.found_in(outcome[-_LOOK:])
             or (len(outcome) <= _SENTENCE and _ONE_LINE.fullmatch(outcome) is not None)
         )
     fields = cast("dict[str, object]", said)

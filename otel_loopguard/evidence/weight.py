@@ -395,7 +395,7 @@ _ASKED: Final = 4_000
 """Characters of a question that are looked through for the values of its answer: two pages."""
 _BIG: Final = 2**63
 """Numbers from which no counter of anything is: Python writes out only so many digits."""
-_VALUE: Final = re.compile(r"(?<![\w.-])[\w.-]{0,40}?\d[\w.-]*")
+_VALUE: Final = re.compile(r"(?<![\w.-])([\w.-]{0,40}?\d[\w.-]*)")
 """A number, or a word with a digit among its first 40 characters, as ids have them. Two repetitions
 without a bound in a row might take the square of a line's length."""
 _SHAPE: Final = re.compile(_VALUE.pattern.encode())
@@ -444,7 +444,7 @@ class Frame:
     def __init__(self) -> None:
         self._pieces: dict[str, _Piece] = {}
         # What gave the answers that had them: a tool, or of a shell the beginning of the answer.
-        self._kinds: tuple[object, ...] = ()
+        self._kinds: tuple[bytes | str | None, ...] = ()
         self._times = 0
         # The last line, the lines that the last answers end with, and what stood above them: a
         # tool, or of a shell the key of the text.
@@ -491,9 +491,7 @@ class Frame:
         self, here: dict[str, tuple[str, ...]], step: Step, reading: Reading, *, runs_code: bool
     ) -> None:
         """Keeps of the lines or fields that move those that the answer has."""
-        kind: object = step.name
-        if runs_code:
-            kind = _SHAPE.sub(b"#", reading.found.raw[:_HEAD])
+        kind = reading.found.raw[:_HEAD] if runs_code else step.name
         known = not self._pieces.keys().isdisjoint(here)
         moved = _moved(self._pieces, here, reading) if known else {}
         if not moved:
@@ -502,7 +500,7 @@ class Frame:
             return
         self._pieces = moved
         self._times += 1
-        if kind not in self._kinds and len(self._kinds) < _KINDS:
+        if len(self._kinds) < _KINDS and _shape_of(kind) not in map(_shape_of, self._kinds):
             self._kinds += (kind,)
 
     def _stays(self, text: str, tool: str | None, command: object) -> str:
@@ -533,7 +531,7 @@ class Frame:
         if not self._moves:
             return text
         head, *lines = text.rsplit("\n", _LINES)
-        kept = [line for line in lines if _form_of(line[-_LINE:]) not in self._pieces]
+        kept = [line for line in lines if _form_of(line[-_LINE:])[0] not in self._pieces]
         return text if len(kept) == len(lines) else "\n".join((head, *kept)).rstrip()
 
     def _without_still(self, text: str) -> str:
@@ -572,21 +570,24 @@ def _plain(text: str) -> str:
     return _COLOURS.sub("", text)
 
 
-def _form_of(line: str) -> str:
-    """A line without its values; of one like `name: value` only the name, as of a field."""
-    return _VALUE.sub("#", line).removesuffix(": #")
+def _shape_of(kind: bytes | str | None) -> bytes | str | None:
+    """The beginning of an answer without its values, or a tool."""
+    return _SHAPE.sub(b"#", kind) if isinstance(kind, bytes) else kind
+
+
+def _form_of(line: str) -> tuple[str, tuple[str, ...]]:
+    """A line without its values, and these; of one like `name: value` only the name is its form."""
+    parts = _VALUE.split(line)
+    return "#".join(parts[::2]).removesuffix(": #"), tuple(parts[1::2])
 
 
 def _lines(text: str, known: Mapping[str, object]) -> dict[str, tuple[str, ...]]:
     """The last lines of a text with their values; only the last one, if that is not known."""
-    last = text[text.rfind("\n") + 1 :][-_LINE:]
-    form = _form_of(last)
-    found = {form: tuple(_VALUE.findall(last))}
+    form, values = _form_of(text[text.rfind("\n") + 1 :][-_LINE:])
+    found = {form: values}
     if form in known:
         lines = text.rsplit("\n", _LINES)[1:-1]
-        found.update(
-            (_form_of(line), tuple(_VALUE.findall(line))) for line in lines if len(line) <= _LINE
-        )
+        found.update(_form_of(line) for line in lines if len(line) <= _LINE)
     return found
 
 
