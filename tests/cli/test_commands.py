@@ -262,7 +262,11 @@ def test_a_full_disk_is_one_line_and_a_closed_stream_no_fault(
 def test_a_folder_that_was_deleted_meanwhile_is_named(tmp_path: Path, command: str) -> None:
     program = f"import os; os.rmdir(os.getcwd()); {PROGRAM}"
     words = [sys.executable, "-c", program, *command.split()]
-    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    # The installed program does not import from the current folder either.
+    safe = {**os.environ, "PYTHONSAFEPATH": "1"}
+    done = subprocess.run(
+        words, cwd=tmp_path, env=safe, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 2
     assert done.stderr == "otel-loopguard: the current folder: No such file or directory\n"
 
