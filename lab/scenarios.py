@@ -1,6 +1,6 @@
 """Runs as data, and what the guard or another detector makes of them.
 
-    python -m lab.scenarios scenarios/* [--detector lab.peers:OpenHands]
+    python -m lab.scenarios scenarios/*.gz scenarios/*.txt [--detector lab.peers:OpenHands]
 
 plays the runs of files (`scenarios/README.md` has the formats) and says which are not as wanted.
 The guard is played as agents are guarded: real spans with the run's own times through the

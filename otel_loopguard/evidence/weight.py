@@ -105,7 +105,9 @@ def weigh(call: Evidence, since: Since) -> None:
     firm = accused and not unclear
     rests_s = _WRONG_S if told else _RESTS_S
     pause = since.pause + since.took * call.pending
-    call.rested = rested = _rested(pause, rests_s)
+    # What works for a minute before it fails is no look at whether it can.
+    works_s = since.took if call.failing and not call.transient else 0.0
+    call.rested = rested = _rested(pause, max(rests_s, works_s))
     waits = call.effect is _WAIT
     looks = call.pending or (rested >= _RESTED and not (firm or call.transient))
     call.waits = waits or (looks and not call.fresh)
