@@ -244,7 +244,12 @@ CHANGES: dict[str, Change] = {
     "digits": partial(_ids, form="digits"),
     "amid": _amid,
     "openinference": lambda scenario: replace(
-        scenario, steps=tuple({**step, "dialect": "openinference"} for step in scenario.steps)
+        scenario,
+        # It has no words of its own for a hand-off.
+        steps=tuple(
+            step if "handoff" in step else {**step, "dialect": "openinference"}
+            for step in scenario.steps
+        ),
     ),
     "fields turned": _turning,
     "content parts": _parts,

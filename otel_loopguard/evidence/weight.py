@@ -43,6 +43,9 @@ message; a lower one lets slow loops pass."""
 _WRONG_S: Final = 12.0
 """The same for a call that is itself wrong, which no rest mends: in half a minute its agent did
 something else."""
+_GIVEN: Final = 0.25
+"""Share of the time of another call that is a rest: most of them work for it, and an agent whose
+tools take eight seconds each is in no less of a hurry. Half a minute is a wait in any language."""
 _SURE_S: Final = 1.0
 """The same towards a stop, for a rest beside a model whose calls are seen: none of that time is
 thinking, and a looping agent does not rest. Three seconds are intended; two may be a busy
@@ -294,7 +297,7 @@ class Pace:
                 self._acts += not (looks or waits)
         # Who calls a tool that does nothing else means to give it time, however long that is; and
         # what answers with a page has worked, and not waited.
-        gave = max(took, _WRONG_S) if waits else took * (1.0 - says(call.outcome_size))
+        gave = max(took, _WRONG_S) if waits else _GIVEN * took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
         del self._rests[: -2 * CALLS]
         if call.call is not None:

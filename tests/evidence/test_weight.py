@@ -182,8 +182,8 @@ def rested(model: float | None, *between: list[Any]) -> float:
 
 
 def test_what_answers_with_a_page_has_worked_and_not_waited() -> None:
-    """The time of a neighbour is a rest as far as it says little."""
-    for size, least, most in ((2, 39, 40), (30, 20, 35), (400, 0, 0.1)):
+    """A quarter of the time of a neighbour is a rest as far as it says little."""
+    for size, least, most in ((2, 9, 10), (30, 5, 9), (400, 0, 0.1)):
         pace, since = Pace(), Since(fresh=True)
         for name, start, end in (("look", 0, 1), ("other", 1, 41), ("look", 41, 42)):
             since = add(pace, name, start, end, size=size)
