@@ -52,8 +52,7 @@ _CREW_PROMPT = "\n\n\nYou ONLY have access to the following tools"
 _MANAGED_TASK = re.compile(r"\n---\nTask:\n(.*?)\n---\n", re.DOTALL)
 """The task in the prompt by which smolagents hands one to a managed agent: the rest is the same for
 all tasks."""
-_PREFIX = "openinference.instrumentation."
-_JS_PREFIX = "@arizeai/openinference-instrumentation-"
+_PREFIXES = ("openinference.instrumentation.", "@arizeai/openinference-instrumentation-")
 _CONTENT = "llm.output_messages.0.message.content"
 
 
@@ -114,7 +113,7 @@ class OpenInference:
 def _framework(span: SpanView) -> str:
     """The framework that a span is of, by its scope; empty if neither that nor its shape tells."""
     if span.scope:
-        return library(span.scope, _JS_PREFIX if span.scope[:1] == "@" else _PREFIX)
+        return library(span.scope, *_PREFIXES)
     facts = span.attributes.get("metadata")
     of_langchain = isinstance(facts, str) and any(key in facts for key in _LANGCHAIN)
     return "langchain" if of_langchain else ""
@@ -125,6 +124,9 @@ def _tool(step: Step, span: SpanView, framework: str) -> None:
     name = text(attributes.get("tool.name"))
     if name is None and span.name.startswith("handoff"):
         _handoff(step, span)
+        return
+    if name is None and framework == "openai_agents":
+        step.kind = Kind.OTHER  # in JavaScript: it lists the tools of an MCP server before a turn
         return
     step.name = name or tool_in(span.name)
     for key in _CALL_IDS:
