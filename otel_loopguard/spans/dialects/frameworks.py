@@ -353,7 +353,9 @@ def _instruction(span: SpanView) -> str | None:
 
 def _tool(span: SpanView) -> Step:
     attributes = span.attributes
-    step = begin(span, Kind.TOOL, text(attributes.get("ai.toolCall.name")))
+    # Traceloop's exporter gives some of the attributes GenAI names.
+    name = text(attributes.get("ai.toolCall.name")) or text(attributes.get("gen_ai.tool.name"))
+    step = begin(span, Kind.TOOL, name)
     step.call_id = identifier(attributes.get("ai.toolCall.id"))
     step.args = captured(span, "ai.toolCall.args", "ai.toolCall.input")
     step.outcome = unquoted(captured(span, "ai.toolCall.result", "ai.toolCall.output"))

@@ -23,6 +23,7 @@ from otel_loopguard.spans.values import (
     parsed,
     text,
     unquoted,
+    within,
 )
 
 if TYPE_CHECKING:
@@ -122,7 +123,8 @@ def _framework(span: SpanView) -> str:
 def _tool(step: Step, span: SpanView, framework: str) -> None:
     attributes = span.attributes
     name = text(attributes.get("tool.name"))
-    if name is None and span.name.startswith("handoff"):
+    # In JavaScript handoffs have names of tools, too; no tool has a space in its own.
+    if span.name.startswith("handoff" if name is None else "handoff to "):
         _handoff(step, span)
         return
     if name is None and framework == "openai_agents":
@@ -157,8 +159,9 @@ def _result(step: Step, value: object, framework: str) -> None:
 
 def _handoff(step: Step, span: SpanView) -> None:
     step.kind = Kind.HANDOFF
-    step.agent = identifier(captured(span, "input.value"))
-    target = identifier(captured(span, "output.value"))
+    given, gave = captured(span, "input.value"), captured(span, "output.value")
+    step.agent = identifier(within(given, "from_agent") or given)
+    target = identifier(within(gave, "to_agent") or gave)
     step.name = target or text(span.name.partition("handoff to ")[2])
     failed(step, span)
 
