@@ -281,6 +281,17 @@ def test_results_are_sent_alone_where_the_provider_keeps_the_conversation() -> N
     assert len(seen.calls) == 4
 
 
+def test_a_request_that_seems_to_start_before_the_answer_it_follows_has_its_results() -> None:
+    """OpenTelemetry for JavaScript cuts starts to milliseconds, and not ends."""
+    loop, spans = Loop(), list[RecordedSpan]()
+    for page in range(3):
+        spans.append(loop.model(call(f"c{page}", page=page)))
+        loop.result(f"page {page}", f"c{page}")
+        loop.time = (spans[-1].end or 0) - 900_000
+    seen = Seen().replay([*spans, loop.model()])
+    assert [step.outcome for step in seen.calls] == ["page 0", "page 1", "page 2"]
+
+
 def test_two_conversations_of_a_session_keep_their_calls_apart() -> None:
     """Agents that take turns, with ids of their own that are the same, get their own results."""
     seen = Seen()

@@ -24,7 +24,7 @@ _HINTS: Final = 4
 _COUNTED: Final = 64
 """Newest calls from messages that a late span is compared with."""
 _SLACK: Final = 5_000_000
-"""Nanoseconds that the clocks of a call's span and of the model's may differ by."""
+"""Nanoseconds that two spans' clocks may differ by: JavaScript cuts starts to milliseconds."""
 
 
 class WaitingRound(NamedTuple):
@@ -134,7 +134,7 @@ class RequestedCalls:
         """Returns the calls whose results a request shows, as steps in its order."""
         steps: list[Step] = []
         for known in tuple(self._rounds):
-            if known.end > model.start:
+            if known.end > model.start + _SLACK:
                 continue
             results = self._results(known, model, request)
             if results is not None:
@@ -205,7 +205,7 @@ class RequestedCalls:
                 if known.requested_by == (model.agent, model.scope)
                 else None
             )
-        waiting = [one for one in self._rounds if one.end <= model.start]
+        waiting = [one for one in self._rounds if one.end <= model.start + _SLACK]
         found = _shown(known.calls, request.newest, alone=waiting == [known])
         if found is not None:
             return found

@@ -12,7 +12,13 @@ from otel_loopguard.core import Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.spans import steps
 from otel_loopguard.spans.dedup import absorb
-from otel_loopguard.spans.dialects import coding_agents, frameworks, openllmetry, platforms
+from otel_loopguard.spans.dialects import (
+    coding_agents,
+    frameworks,
+    javascript,
+    openllmetry,
+    platforms,
+)
 from otel_loopguard.spans.dialects.frameworks import Vercel
 from otel_loopguard.spans.dialects.genai import NAME as GENAI
 from otel_loopguard.spans.dialects.genai import GenAI
@@ -82,6 +88,8 @@ _dialects: list[Dialect] = [
     frameworks.AutoGen(),
     frameworks.AgentFramework(),
     frameworks.Haystack(),
+    javascript.Genkit(),
+    javascript.VoltAgent(),
     GenAI(),
     OpenInference(),
     platforms.Langfuse(),

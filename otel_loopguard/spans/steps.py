@@ -42,10 +42,10 @@ is shorter, and the patterns never walk through a text of megabytes."""
 _VAGUE: Final = frozenset(("_OTHER", "TOOL_ERROR", "tool_error", "Exception", "Error", "unknown"))
 PUT_OFF: Final = frozenset(
     "ApprovalRequired CallDeferred GraphInterrupt InterruptException NodeInterrupt"
-    " UserInputRequiredException WaitingForEvent".split()
+    " ToolInterruptError UserInputRequiredException WaitingForEvent".split()
 )
-"""Exceptions by which pydantic-ai, LangGraph, Strands, Microsoft Agent Framework and LlamaIndex put
-a call off until somebody answers."""
+"""Exceptions by which pydantic-ai, LangGraph, Strands, Genkit, Microsoft Agent Framework and
+LlamaIndex put a call off until somebody answers."""
 _DEFERRAL: Final = "pydantic_ai.tool.deferral.name"
 _COST_DETAILS: Final = "langfuse.observation.cost_details"
 _COSTS: Final = frozenset(
@@ -247,9 +247,15 @@ def tool_in(span_name: str) -> str | None:
     return span_name or None
 
 
-def library(scope: str, prefix: str) -> str:
-    """`langchain` of `openinference.instrumentation.langchain`; another scope as it is."""
-    return scope.removeprefix(prefix).partition(".")[0] if scope.startswith(prefix) else scope
+def library(scope: str, *prefixes: str) -> str:
+    """`langchain` of `openinference.instrumentation.langchain`; another scope as it is.
+
+    `openai_agents` of `@arizeai/openinference-instrumentation-openai-agents`, as in Python.
+    """
+    for prefix in prefixes:
+        if scope.startswith(prefix):
+            return scope.removeprefix(prefix).partition(".")[0].replace("-", "_")
+    return scope
 
 
 def after(span_name: str, prefix: str) -> str:

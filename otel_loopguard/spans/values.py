@@ -261,7 +261,7 @@ def call_inputs(value: object) -> object:
     if not args:
         return value if kwargs is None else kwargs
     if not kwargs:
-        return args[0] if len(args) == 1 and mapping(args[0]) else args
+        return args[0] if len(args) == 1 and mapping(parsed(args[0])) else args
     return {"args": args, "kwargs": kwargs}
 
 

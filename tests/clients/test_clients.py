@@ -155,7 +155,7 @@ def test_an_agent_in_node_is_hinted_at_and_stopped(built: Path, agent: str) -> N
         assert (row["session"], row["by"]) == ("chat-1", "policy")
 
 
-ENTRIES = ("otel-loopguard", "otel-loopguard/ai-sdk", "otel-loopguard/mastra")
+ENTRIES = tuple(f"otel-loopguard{part}" for part in ("", "/ai-sdk", "/mastra", "/otel"))
 
 
 @pytest.mark.parametrize("packed", [False, pytest.param(True, marks=pytest.mark.rare)])

@@ -8,14 +8,16 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { LoopGuardControl } from "../../clients/typescript/dist/index.js";
 import { prepareStep, stopWhen } from "../../clients/typescript/dist/ai-sdk.js";
+import { Conversation } from "../../clients/typescript/dist/otel.js";
 
 const [url, session] = process.argv.slice(2);
 const exporter = new OTLPTraceExporter({ url: `${url}/v1/traces` });
+const conversation = new Conversation();
 const provider = new NodeTracerProvider({
-  spanProcessors: [new BatchSpanProcessor(exporter, { scheduledDelayMillis: 100 })],
+  spanProcessors: [conversation, new BatchSpanProcessor(exporter, { scheduledDelayMillis: 100 })],
 });
 provider.register();
-registerTelemetry(new OpenTelemetry({ enrichSpan: () => ({ "gen_ai.conversation.id": session }) }));
+registerTelemetry(new OpenTelemetry());
 
 const control = new LoopGuardControl({ url, session });
 let hints = 0;
@@ -32,14 +34,14 @@ const model = new Mock({
     };
   },
 });
-const { steps } = await generateText({
+const { steps } = await conversation.run(session, () => generateText({
   model,
   tools: { search: tool({ inputSchema: z.object({ q: z.string() }), execute: async () => "nothing found" }) },
   prompt: "find it",
   stopWhen: [stepCountIs(30), stopWhen(control)],
   prepareStep: prepareStep(control),
   telemetry: { isEnabled: true },
-});
+}));
 await provider.forceFlush();
 console.log(JSON.stringify({ steps: steps.length, hints, action: control.current.action }));
 await provider.shutdown();

@@ -1,8 +1,10 @@
 // The client against a running server, whose address is in LOOPGUARD_URL.
+import { InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-node";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { LoopGuardControl, LoopGuardStop } from "../../clients/typescript/dist/index.js";
+import { Conversation } from "../../clients/typescript/dist/otel.js";
 
 const url = process.env.LOOPGUARD_URL;
 
@@ -208,4 +210,18 @@ test("a warning of the server is told once", async () => {
   await control.check();
   await control.check();
   assert.deepEqual(told, ["otel-loopguard: spans come late"]);
+});
+
+test("spans carry the conversation that they start in", async () => {
+  const exporter = new InMemorySpanExporter();
+  const conversation = new Conversation();
+  const spanProcessors = [conversation, new SimpleSpanProcessor(exporter)];
+  const tracer = new NodeTracerProvider({ spanProcessors }).getTracer("test");
+  const run = async (name) => {
+    await sleep(1);
+    tracer.startSpan(name).end();
+  };
+  await Promise.all([run("none"), ...["a", "b"].map((id) => conversation.run(id, () => run(id)))]);
+  const found = exporter.getFinishedSpans().map((span) => [span.name, span.attributes["gen_ai.conversation.id"]]);
+  assert.deepEqual(found.sort(), [["a", "a"], ["b", "b"], ["none", undefined]]);
 });

@@ -4,8 +4,8 @@
   person. Arguments and results are off by default; the legacy schema has them in
   `gcp.vertex.agent.*`, and with content off (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}`
   for every call. A legacy `call_llm` span says again what the `generate_content` span below it
-  says. ADK for Go puts a span of its own around calls that ran side by side
-  (`tests/dialects/go_capture`).
+  says; that of ADK for TypeScript 2.0, which names the agent, has none below it. ADK for Go puts a
+  span of its own around calls that ran side by side (`tests/dialects/go_capture`).
 * Anthropic's SDK, as of 2.14: content is opt-in (`ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE`,
   `content`), and results of its tool runner have a key of their own.
 * AutoGen 0.7: neither arguments nor results. A run has dozens of traces, as each message that is
@@ -81,7 +81,7 @@ class Adk:
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation."""
-        if span.name == "call_llm":
+        if span.name == "call_llm" and "gen_ai.agent.name" not in span.attributes:
             return failed(begin(span, Kind.OTHER, span.name), span)
         if span.name.startswith("invoke_agent "):
             # OpenInference overwrites the operation of the agent with that of its last model call.
@@ -89,7 +89,7 @@ class Adk:
             step = begin(span, Kind.AGENT, agent or span.name.removeprefix("invoke_agent "))
             step.agent = agent
             return failed(step, span)
-        step = genai.read(span)
+        step = genai.model(span) if span.name == "call_llm" else genai.read(span)
         if step is not None and step.kind is Kind.TOOL:
             self._tool(step, span)
         return step
@@ -353,7 +353,9 @@ def _instruction(span: SpanView) -> str | None:
 
 def _tool(span: SpanView) -> Step:
     attributes = span.attributes
-    step = begin(span, Kind.TOOL, text(attributes.get("ai.toolCall.name")))
+    # Traceloop's exporter gives some of the attributes GenAI names.
+    name = text(attributes.get("ai.toolCall.name")) or text(attributes.get("gen_ai.tool.name"))
+    step = begin(span, Kind.TOOL, name)
     step.call_id = identifier(attributes.get("ai.toolCall.id"))
     step.args = captured(span, "ai.toolCall.args", "ai.toolCall.input")
     step.outcome = unquoted(captured(span, "ai.toolCall.result", "ai.toolCall.output"))

@@ -23,6 +23,7 @@ from otel_loopguard.spans.values import (
     parsed,
     text,
     unquoted,
+    within,
 )
 
 if TYPE_CHECKING:
@@ -52,8 +53,7 @@ _CREW_PROMPT = "\n\n\nYou ONLY have access to the following tools"
 _MANAGED_TASK = re.compile(r"\n---\nTask:\n(.*?)\n---\n", re.DOTALL)
 """The task in the prompt by which smolagents hands one to a managed agent: the rest is the same for
 all tasks."""
-_PREFIX = "openinference.instrumentation."
-_JS_PREFIX = "@arizeai/openinference-instrumentation-"
+_PREFIXES = ("openinference.instrumentation.", "@arizeai/openinference-instrumentation-")
 _CONTENT = "llm.output_messages.0.message.content"
 
 
@@ -114,7 +114,7 @@ class OpenInference:
 def _framework(span: SpanView) -> str:
     """The framework that a span is of, by its scope; empty if neither that nor its shape tells."""
     if span.scope:
-        return library(span.scope, _JS_PREFIX if span.scope[:1] == "@" else _PREFIX)
+        return library(span.scope, *_PREFIXES)
     facts = span.attributes.get("metadata")
     of_langchain = isinstance(facts, str) and any(key in facts for key in _LANGCHAIN)
     return "langchain" if of_langchain else ""
@@ -123,8 +123,12 @@ def _framework(span: SpanView) -> str:
 def _tool(step: Step, span: SpanView, framework: str) -> None:
     attributes = span.attributes
     name = text(attributes.get("tool.name"))
-    if name is None and span.name.startswith("handoff"):
+    # In JavaScript handoffs have names of tools, too; no tool has a space in its own.
+    if span.name.startswith("handoff" if name is None else "handoff to "):
         _handoff(step, span)
+        return
+    if name is None and framework == "openai_agents":
+        step.kind = Kind.OTHER  # in JavaScript: it lists the tools of an MCP server before a turn
         return
     step.name = name or tool_in(span.name)
     for key in _CALL_IDS:
@@ -155,8 +159,9 @@ def _result(step: Step, value: object, framework: str) -> None:
 
 def _handoff(step: Step, span: SpanView) -> None:
     step.kind = Kind.HANDOFF
-    step.agent = identifier(captured(span, "input.value"))
-    target = identifier(captured(span, "output.value"))
+    given, gave = captured(span, "input.value"), captured(span, "output.value")
+    step.agent = identifier(within(given, "from_agent") or given)
+    target = identifier(within(gave, "to_agent") or gave)
     step.name = target or text(span.name.partition("handoff to ")[2])
     failed(step, span)
 

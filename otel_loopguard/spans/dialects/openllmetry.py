@@ -40,6 +40,7 @@ _RESULTS: dict[str, Callable[[object], values.Outcome]] = {
 _ASYNC_HOOK = re.compile(r"\.a((?:before|after)_(?:agent|model))$")
 _NAME_IN_REPR = re.compile(r"\"tool_name\": ?\"([^\"]+)\"")
 _PREFIX = "opentelemetry.instrumentation."
+_PREFIXES = (_PREFIX, "@traceloop/instrumentation-")
 _LIBRARIES = (
     "agno", "anthropic", "bedrock", "cohere", "crewai", "google_generativeai", "groq", "haystack",
     "langchain", "llamaindex", "mcp", "mistralai", "ollama", "openai", "openai_agents",
@@ -59,6 +60,7 @@ class OpenLLMetry:
     builds_on = genai.NAME
     scopes = (
         "traceloop*",
+        "@traceloop/*",
         "crewai*",
         *(f"{_PREFIX}{name}{end}" for name in _LIBRARIES for end in ("", ".*")),
     )
@@ -77,7 +79,7 @@ class OpenLLMetry:
         operation = attributes.get("gen_ai.operation.name")
         if kind is None and operation != "execute_task":
             return None
-        if kind is Kind.TOOL or (kind is Kind.NODE and _is_function_tool(span)):
+        if kind is Kind.TOOL or (kind is Kind.NODE and _is_tool(span)):
             return _tool(span)
         if kind is Kind.HANDOFF or (kind is Kind.WORKFLOW and operation == "invoke_agent"):
             step = genai.read(span)
@@ -88,19 +90,21 @@ class OpenLLMetry:
         return _enclosing(span, kind or Kind.NODE)
 
 
-def _is_function_tool(span: SpanView) -> bool:
-    """Its LlamaIndex instrumentation has no kind for tools: they are tasks of this name."""
-    return span.name == _TASK and library(span.scope, _PREFIX) in _LLAMA_INDEX
+def _is_tool(span: SpanView) -> bool:
+    """Two instrumentations have no kind for tools, only tasks: LlamaIndex, LangChain.js."""
+    if span.attributes.get("gen_ai.operation.name") == "execute_tool":
+        return True
+    return span.name == _TASK and library(span.scope, *_PREFIXES) in _LLAMA_INDEX
 
 
 def _tool(span: SpanView) -> Step:
     step = begin(span, Kind.TOOL, None)
-    framework = library(span.scope, _PREFIX)
+    framework = library(span.scope, *_PREFIXES)
     attributes = span.attributes
     step.call_id = identifier(attributes.get("gen_ai.tool.call.id"))
     args = captured(span, "gen_ai.tool.call.arguments", "traceloop.entity.input")
     if framework in ("langchain", ""):
-        step.args, call_id = (values.run_inputs if framework else values.shaped_inputs)(args)
+        step.args, call_id = values.shaped_inputs(args)
         step.call_id = step.call_id or call_id
     elif framework == "mcp":
         inner = within(args, "arguments")
@@ -127,6 +131,8 @@ def _tool_name(span: SpanView, framework: str, result: object) -> str | None:
             match = _NAME_IN_REPR.search(result)
             found = match[1] if match else None
         return found or "FunctionTool"
+    if framework == "langchain" and (name := text(within(result, "kwargs", "name"))) is not None:
+        return name  # of LangChain.js the span has the class only
     return text(attributes.get("traceloop.entity.name")) or tool_in(span.name)
 
 

@@ -74,6 +74,8 @@ class Langfuse:
         "langfuse.session.id",
         "langfuse.trace.metadata.session_id",
         "langfuse.trace.metadata.thread_id",
+        f"{_METADATA}session_id",
+        f"{_METADATA}thread_id",
     )
     agent_keys = ("langfuse.observation.metadata.lc_agent_name",)
     key_prefixes = ("langfuse.",)
