@@ -145,11 +145,11 @@ _ERROR_CHARS: Final = 4_000
 
 _ANSWERS: Final = (
     "gen_ai.output.messages", "ai.response.toolCalls", "langfuse.observation.output",
-    "gen_ai.completion", "response_data",
+    "gen_ai.completion", "response_data", "mlflow.spanOutputs",
 )  # fmt: skip
 _REQUESTS: Final = (
     "gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt",
-    "request_data",
+    "request_data", "mlflow.spanInputs",
 )  # fmt: skip
 _NUMBERED_ANSWERS: Final = (("llm.output_messages.", ".message."), ("gen_ai.completion.", "."))
 _NUMBERED: Final = ("role", "tool_calls.0.name", "function_call.name")
