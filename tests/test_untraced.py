@@ -440,6 +440,32 @@ def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixtu
     assert "5 tool spans had neither arguments nor results" in _warnings(caplog)[0]
 
 
+@pytest.mark.parametrize(
+    ("heard", "parent", "session", "warned"),
+    [
+        (NOTHING, None, None, True),
+        (None, None, None, False),
+        (NOTHING, 1, None, False),
+        (NOTHING, None, "mine", False),
+    ],
+    ids=["a loop", "turns of a user", "below a span", "in a session"],
+)
+def test_a_loop_of_models_without_a_span_above_is_warned_of(
+    heard: str | None, parent: int | None, session: str | None, *, warned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Each of its model calls is a trace: told a result that was asked for in another."""
+    seen, loop = Seen(live=True), Loop(**{"gen_ai.conversation.id": session} if session else {})
+    for turn in range(7):
+        span = loop.model(call(f"c{turn}"))
+        seen.end(replace(span, trace_id=100 + turn, parent_id=parent and 100 + turn))
+        loop.result(NOTHING, f"c{turn}")
+        if heard is None:
+            loop.messages.append(_said("user", "and now?"))
+    seen.guard.settle()
+    assert ("a trace of its own" in caplog.text) is warned
+
+
 @pytest.mark.parametrize("name", captures.names())
 def test_a_capture_tells_nothing_twice(name: str, caplog: pytest.LogCaptureFixture) -> None:
     """Where spans tell of the calls, messages do not; only what has no content is warned of."""
