@@ -430,6 +430,21 @@ def test_tools_that_anthropics_own_spans_ask_for_are_warned_of(
     assert "5 model calls asked for tools and no tool span was seen" in _warnings(caplog)[0]
 
 
+@pytest.mark.parametrize("text", [None, "It is sunny."], ids=["silent", "answering"])
+def test_a_model_that_is_silent_about_results_is_warned_of(
+    text: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pipecat writes the request, and of the answer its text: what it asks for is nowhere."""
+    seen, loop = Seen(live=True), Loop()
+    for turn in range(6):
+        loop.model(call(f"c{turn}"))
+        loop.result(NOTHING, f"c{turn}")
+        asked = {"gen_ai.operation.name": "chat", "input": json.dumps(loop.messages)}
+        said = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
+        seen.end(loop.span(asked | ({"gen_ai.output.messages": json.dumps(said)} if text else {})))
+    assert bool(_warnings(caplog)) is (text is None)
+
+
 def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """Five tool spans with neither arguments nor results: one warning, with the remedy."""
     seen, loop = Seen(live=True), Loop()

@@ -72,6 +72,14 @@ def _is_alone(step: Step, session: Session) -> bool:
     return step.parent_id is None and not session.named
 
 
+def _asks_unseen(span: SpanView, step: Step) -> bool:
+    """True if a model whose calls are not on its span says so, or says nothing about a result."""
+    if asks_for_tools(span):
+        return True
+    request = None if step.text else request_on(span)
+    return request is not None and bool(next(request.newest).results)
+
+
 def _is_bare(step: Step) -> bool:
     return step.kind is _TOOL and step.args is None and step.outcome is None
 
@@ -204,10 +212,11 @@ class Untraced:
             return []
         calls = calls_on(span) if read is None else read.calls
         alone = requested is None and _is_alone(step, session)
+        unseen = first and not calls and _asks_unseen(span, step)
         if first and not calls and not step.text:
             self._mute.append((session.key, compared(step)))
         if requested is None:
-            if not calls and not (first and asks_for_tools(span)):
+            if not calls and not unseen:
                 return []
             requested = session.requested = RequestedCalls()
         # Who asks this process hears what it quotes, and who asks another one does not.
@@ -227,7 +236,7 @@ class Untraced:
             self.warns |= self._separate >= _BLIND
             requested.ask(calls, step, request)
             requested.blind = 0
-        elif first and asks_for_tools(span):
+        elif unseen:
             requested.blind += 1
             self._blind = max(self._blind, requested.blind)
             self.warns |= self._blind >= _BLIND
