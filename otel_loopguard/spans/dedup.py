@@ -129,6 +129,12 @@ class SpanDeduplicator:
             inner is None
             and not self.held
             and step.scope == self._scope
+            # A framework and its client may share a scope, as under MLflow: one ends in the other.
+            and not (
+                step.kind is Kind.MODEL
+                and self._recent
+                and (self._recent[-1].end or 0) > step.start
+            )
             # The span around it may describe it too, by its name.
             and (
                 parent is None
