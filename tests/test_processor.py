@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from opentelemetry import context as otel_context
 from opentelemetry import trace
-from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.id_generator import IdGenerator
-from opentelemetry.trace import Span, StatusCode, Tracer, set_span_in_context
+from opentelemetry.trace import NonRecordingSpan, Span, StatusCode, Tracer, set_span_in_context
 
 import otel_loopguard
 from otel_loopguard import (
@@ -213,6 +213,23 @@ def test_a_scope_that_shows_itself_late_belongs_to_the_named_session() -> None:
     guard.settle()
     assert [decision.session for decision in found] == ["mine"]
     assert found[0].step == 2
+
+
+class Wrapper(NonRecordingSpan, ReadableSpan):
+    """A span around another, with half of what a span of the SDK has, as Laminar makes them."""
+
+    context = property(NonRecordingSpan.get_span_context)
+
+
+def test_a_call_below_the_wrapper_of_a_span_is_seen() -> None:
+    guard, found, tracer, _ = listening()
+    with tracer.start_as_current_span("work") as work:
+        above = set_span_in_context(Wrapper(work.get_span_context()))
+        for _ in range(3):
+            tracer.start_span("call", above, attributes=TOOL | DONE).end()
+    guard.settle()
+    assert [decision.step for decision in found] == [2]
+    assert not guard.faults.counts
 
 
 TOOL = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": "search"}

@@ -441,6 +441,21 @@ def test_tools_that_anthropics_own_spans_ask_for_are_warned_of(
     assert "5 model calls asked for tools and no tool span was seen" in _warnings(caplog)[0]
 
 
+@pytest.mark.parametrize("text", [None, "It is sunny."], ids=["silent", "answering"])
+def test_a_model_that_is_silent_about_results_is_warned_of(
+    text: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Pipecat writes the request, and of the answer its text: what it asks for is nowhere."""
+    seen, loop = Seen(live=True), Loop()
+    for turn in range(6):
+        loop.model(call(f"c{turn}"))
+        loop.result(NOTHING, f"c{turn}")
+        asked = {"gen_ai.operation.name": "chat", "input": json.dumps(loop.messages)}
+        said = [{"role": "assistant", "parts": [{"type": "text", "content": text}]}]
+        seen.end(loop.span(asked | ({"gen_ai.output.messages": json.dumps(said)} if text else {})))
+    assert bool(_warnings(caplog)) is (text is None)
+
+
 def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
     """Five tool spans with neither arguments nor results: one warning, with the remedy."""
     seen, loop = Seen(live=True), Loop()
@@ -449,6 +464,32 @@ def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixtu
     seen.end(*(loop.tool() for _ in range(4)))
     assert len(_warnings(caplog)) == 1
     assert "5 tool spans had neither arguments nor results" in _warnings(caplog)[0]
+
+
+@pytest.mark.parametrize(
+    ("heard", "parent", "session", "warned"),
+    [
+        (NOTHING, None, None, True),
+        (None, None, None, False),
+        (NOTHING, 1, None, False),
+        (NOTHING, None, "mine", False),
+    ],
+    ids=["a loop", "turns of a user", "below a span", "in a session"],
+)
+def test_a_loop_of_models_without_a_span_above_is_warned_of(
+    heard: str | None, parent: int | None, session: str | None, *, warned: bool,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    """Each of its model calls is a trace: told a result that was asked for in another."""
+    seen, loop = Seen(live=True), Loop(**{"gen_ai.conversation.id": session} if session else {})
+    for turn in range(7):
+        span = loop.model(call(f"c{turn}"))
+        seen.end(replace(span, trace_id=100 + turn, parent_id=parent and 100 + turn))
+        loop.result(NOTHING, f"c{turn}")
+        if heard is None:
+            loop.messages.append(_said("user", "and now?"))
+    seen.guard.settle()
+    assert ("a trace of its own" in caplog.text) is warned
 
 
 @pytest.mark.parametrize("name", captures.names())

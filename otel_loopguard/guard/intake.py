@@ -245,4 +245,7 @@ def _is_view_of(view: SpanView, span: ReadableSpan) -> bool:
 def _live_parent(context: Context) -> ActiveSpanView | None:
     """Returns the parent span if it is of this process; its scope may be one not followed."""
     parent = get_current_span(context)
-    return ActiveSpanView(parent) if isinstance(parent, ReadableSpan) else None
+    try:
+        return ActiveSpanView(parent) if isinstance(parent, ReadableSpan) else None
+    except AttributeError:
+        return None  # Laminar's wrapper of a span has no parent

@@ -67,6 +67,19 @@ def _is_traced_call(step: Step) -> bool:
     return step.kind in _CALLS or (step.kind is Kind.OTHER and step.args is not None)
 
 
+def _is_alone(step: Step, session: Session) -> bool:
+    """True if a call is a whole trace, in no session: no other can be compared with it."""
+    return step.parent_id is None and not session.named
+
+
+def _asks_unseen(span: SpanView, step: Step) -> bool:
+    """True if a model whose calls are not on its span says so, or says nothing about a result."""
+    if asks_for_tools(span):
+        return True
+    request = None if step.text else request_on(span)
+    return request is not None and bool(next(request.newest).results)
+
+
 def _is_bare(step: Step) -> bool:
     return step.kind is _TOOL and step.args is None and step.outcome is None
 
@@ -198,10 +211,12 @@ class Untraced:
         if not first and not self._is_mute(step, session.key):
             return []
         calls = calls_on(span) if read is None else read.calls
+        alone = requested is None and _is_alone(step, session)
+        unseen = first and not calls and _asks_unseen(span, step)
         if first and not calls and not step.text:
             self._mute.append((session.key, compared(step)))
         if requested is None:
-            if not calls and not (first and asks_for_tools(span)):
+            if not calls and not unseen:
                 return []
             requested = session.requested = RequestedCalls()
         # Who asks this process hears what it quotes, and who asks another one does not.
@@ -215,9 +230,13 @@ class Untraced:
         for call in steps:
             call.agent = call.agent or agent
         if calls:
+            # It is told a result of a call that was asked for elsewhere, and asks for the next one.
+            told = alone and request is not None and next(request.newest).results
+            self._separate += bool(told)
+            self.warns |= self._separate >= _BLIND
             requested.ask(calls, step, request)
             requested.blind = 0
-        elif first and asks_for_tools(span):
+        elif unseen:
             requested.blind += 1
             self._blind = max(self._blind, requested.blind)
             self.warns |= self._blind >= _BLIND
@@ -238,12 +257,11 @@ class Untraced:
         """Warns of calls that cannot be seen. No lock is held."""
         self.warns = False
         step, session = seen.step, seen.session
-        separate = step.kind is _TOOL and step.parent_id is None and not step.server
-        if separate and not session.named and session.state.progress.steps <= 1:
-            # A call that is a whole trace, in no session: no other can be compared with it.
-            self._separate += 1
-            if self._separate == _BLIND:
-                warn_blind("calls_alone", _BLIND)
+        if step.kind is _TOOL and not step.server and session.state.progress.steps <= 1:
+            self._separate += _is_alone(step, session)
+        if self._separate >= _BLIND:
+            self._separate = -_TRACES
+            warn_blind("calls_alone", _BLIND)
         if self._blind >= _BLIND:
             self._blind = -_TRACES
             warn_blind("no_tool_spans", _BLIND)

@@ -129,6 +129,12 @@ class SpanDeduplicator:
             inner is None
             and not self.held
             and step.scope == self._scope
+            # A framework and its client may share a scope, as under MLflow: one ends in the other.
+            and not (
+                step.kind is Kind.MODEL
+                and self._recent
+                and (self._recent[-1].end or 0) > step.start
+            )
             # The span around it may describe it too, by its name.
             and (
                 parent is None
@@ -491,8 +497,8 @@ def _same_name(one: Step, other: Step) -> bool:
     if one.kind is Kind.HANDOFF:
         return one.name is None or other.name is None
     if one.kind is Kind.MODEL:
-        # `gpt-4o` is asked for, `gpt-4o-2024-08-06` answers; some do not name it at all.
-        first, second = one.model, other.model
+        # `openai/gpt-4o` is asked for, `gpt-4o-2024-08-06` answers; some do not name it at all.
+        first, second = ((each.model or "").rpartition("/")[2] for each in (one, other))
         return not first or not second or first.startswith(second) or second.startswith(first)
     return False
 

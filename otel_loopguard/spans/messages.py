@@ -4,8 +4,9 @@ A model's answer holds the calls that it asks for, and its next request holds wh
 Read are `gen_ai.output.messages` and `gen_ai.input.messages` (OTel GenAI), the numbered attributes
 `llm.output_messages.N…` (OpenInference) and `gen_ai.completion.N…` (OpenLLMetry, LiteLLM) with
 their inputs, `ai.response.toolCalls` and `ai.prompt.messages` (Vercel), `langfuse.observation.*`
-(Langfuse), `gen_ai.completion` and `gen_ai.prompt` (LangSmith), `events`, `response_data` and
-`request_data` (logfire), and the events of spans. The shapes inside are those of OpenAI (chat and
+(Langfuse), `gen_ai.completion` and `gen_ai.prompt` (LangSmith), `mlflow.spanOutputs` and
+`mlflow.spanInputs`, `input` (Pipecat), `events`, `response_data` and `request_data` (logfire), and
+the events of spans. The shapes inside are those of OpenAI (chat and
 responses), Anthropic, Google, Bedrock, LangChain and the AI SDK, whichever key they stand under.
 """
 
@@ -145,11 +146,11 @@ _ERROR_CHARS: Final = 4_000
 
 _ANSWERS: Final = (
     "gen_ai.output.messages", "ai.response.toolCalls", "langfuse.observation.output",
-    "gen_ai.completion", "response_data",
+    "gen_ai.completion", "response_data", "mlflow.spanOutputs",
 )  # fmt: skip
 _REQUESTS: Final = (
     "gen_ai.input.messages", "ai.prompt.messages", "langfuse.observation.input", "gen_ai.prompt",
-    "request_data",
+    "request_data", "mlflow.spanInputs", "input",
 )  # fmt: skip
 _NUMBERED_ANSWERS: Final = (("llm.output_messages.", ".message."), ("gen_ai.completion.", "."))
 _NUMBERED: Final = ("role", "tool_calls.0.name", "function_call.name")
@@ -510,6 +511,6 @@ def _numbered_request(
     first, head = min(places), None
     if first < 2:
         # Attributes over the limit are dropped from the oldest on: then it is no longer the first.
-        head = hash(str(attributes.get(f"{prefix}{first}{between}content"))[:_HEAD_CHARS])
+        head = hash(truncate(attributes.get(f"{prefix}{first}{between}content"), _HEAD_CHARS))
     newest = sorted(places, reverse=True)[:_MOST_MESSAGES]
     return _request(lambda place: _numbered(attributes, f"{prefix}{place}{between}"), newest, head)

@@ -270,6 +270,7 @@ INVOKES: Final = "invoke_agent "
 _LATE: Final = (
     "openinference.instrumentation.langchain",
     "openinference.instrumentation.llama_index",
+    "openlit.instrumentation.smolagents",
 )
 """Instrumentations that say what a span is only when it ends."""
 _SDK_TRACES: Final = (
@@ -283,7 +284,7 @@ _SDK_TRACES: Final = (
 
 def run_by_name(span: SpanView) -> Step | None:
     """A run known by the span's name alone: ADK, Strands and others set attributes only later."""
-    if not span.name.startswith(INVOKES):
+    if not span.name.startswith(INVOKES) or tells_late(span.scope):
         return None
     step = begin(span, Kind.AGENT, span.name.removeprefix(INVOKES) or None)
     step.dialect, step.agent = "genai", step.name

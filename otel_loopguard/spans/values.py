@@ -236,6 +236,12 @@ _LITERAL: Final = re.compile(
 """Beginnings of the literals that a tool is given or gives; other text is not parsed."""
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = frozenset("\\'\"abfnrtvxuUN01234567\n")
+_PRINTED: Final = re.compile(
+    r"""\Acontent=('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*"|\[.*\])[ ](?:.*[ ])?
+    tool_call_id='([^']*)'(?:[ ].*status='(\w+)')?""",
+    re.DOTALL | re.VERBOSE,
+)
+"""A message of a tool as text, which `content=` begins."""
 _CUT_INPUT: Final = '{"input_str": "'
 _CALL: Final = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
 
@@ -321,11 +327,14 @@ def tool_message(value: object) -> Outcome:
     Shapes: `{"output": {"kwargs": {"content"}}}` (OpenLLMetry), `{"type": "tool", "data":
     {"content"}}` (OpenInference), `{"output": {"content"}}` (LangSmith), `{"type": "tool",
     "content"}` (Langfuse), and `{"update": {"messages": [one of these]}}` (a `Command` that changes
-    nothing else).
+    nothing else), and what `str` makes of one (OpenLIT).
     """
     outer = mapping(parsed(value))
     if outer is None:
-        return Outcome(unquoted(value))
+        printed = _PRINTED.match(value) if isinstance(value, str) else None
+        if printed is None:
+            return Outcome(unquoted(value))
+        return _outcome(texts(literal(printed[1])), printed[3] == "error", printed[2])
     if "output" in outer and outer.keys() <= {"output", "kwargs"}:
         value = outer["output"]
         outer = mapping(value)

@@ -1,4 +1,7 @@
-"""Spans that the SDKs of Langfuse, LangSmith and logfire write for frameworks they instrument.
+"""Spans that the SDKs of platforms write for frameworks they instrument.
+
+* Laminar: `lmnr.span.type`, `.input`, `.output`, beside GenAI names.
+  https://laminar.sh/docs/tracing
 
 * Langfuse: `langfuse.observation.type`, `.input`, `.output`; metadata as JSON, with quotes. The
   tool's name is the name of the span. https://langfuse.com/integrations/native/opentelemetry
@@ -9,6 +12,11 @@
 * logfire: plain keys (`name`, `input`) in the scope of its OpenAI Agents instrumentation.
   Everything is there when the span starts, but as JSON `null`. pydantic-ai under logfire writes
   GenAI names. https://logfire.pydantic.dev/docs/integrations/llms/openai/
+* MLflow: `mlflow.spanType`, `.spanInputs`, `.spanOutputs`, each value as JSON. It has a provider of
+  its own unless `MLFLOW_USE_DEFAULT_TRACER_PROVIDER=false`.
+  https://mlflow.org/docs/latest/genai/tracing/opentelemetry/
+* OpenLIT: GenAI names. LangChain's values are written as Python prints them; a node of LangGraph, a
+  turn of OpenAI Agents and a step of smolagents are `invoke_agent`, too. https://docs.openlit.io
 """
 
 from __future__ import annotations
@@ -22,8 +30,10 @@ from otel_loopguard.spans.steps import begin, captured, fail, failed, put_off, s
 from otel_loopguard.spans.values import (
     call_inputs,
     count,
+    entry,
     identifier,
     listing,
+    literal,
     mapping,
     parsed,
     text,
@@ -243,3 +253,113 @@ class Logfire:
 
 def _filled(value: object) -> object:
     return None if value == "null" else value
+
+
+_TYPES: Final = {
+    "TOOL": Kind.TOOL,
+    "LLM": Kind.MODEL,
+    "CHAT_MODEL": Kind.MODEL,
+    "AGENT": Kind.AGENT,
+}
+
+
+class Laminar:
+    """Reads spans that have `lmnr.span.type`."""
+
+    name = "laminar"
+    marks = frozenset(("lmnr.span.type",))
+    builds_on = genai.NAME
+    scopes = ("lmnr*",)
+    session_keys = ("lmnr.association.properties.session_id",)
+    key_prefixes = ("lmnr.",)
+    call_words: ClassVar = {"lmnr.span.type": frozenset(("TOOL", "LLM"))}
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without a type."""
+        kind = span.attributes.get("lmnr.span.type")
+        if not isinstance(kind, str):
+            return None
+        if kind == "TOOL":
+            step = genai.tool(span)
+            step.name = step.name or span.name
+            _set_call(step, captured(span, "lmnr.span.input"), captured(span, "lmnr.span.output"))
+        elif kind == "LLM":
+            step = genai.model(span)
+        else:
+            step = genai.read(span)
+        if step is None:
+            kind = Kind.WORKFLOW if span.parent_id is None else Kind.OTHER
+            step = failed(begin(span, kind, span.name), span)
+        return step
+
+
+class MLflow:
+    """Reads spans that have `mlflow.spanType`."""
+
+    name = "mlflow"
+    marks = frozenset(("mlflow.spanType",))
+    scopes = ("mlflow*",)
+    key_prefixes = ("mlflow.",)
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None without a type, or of another writer."""
+        attributes = span.attributes
+        named = identifier(attributes.get("mlflow.spanType"))
+        if named is None:
+            return None  # `null` is on spans of others
+        step = begin(span, _TYPES.get(named, Kind.OTHER), span.name)
+        given, gave = captured(span, "mlflow.spanInputs"), captured(span, "mlflow.spanOutputs")
+        facts = attributes.get("metadata")
+        step.node, step.agent = entry(facts, "langgraph_node"), entry(facts, "lc_agent_name")
+        if step.kind is Kind.TOOL:
+            step.call_id = identifier(attributes.get("tool_call_id"))
+            _set_call(step, given, gave)
+        elif step.kind is Kind.MODEL:
+            step.model = identifier(attributes.get("mlflow.llm.model"))
+            step.name = step.model or span.name
+            usage = attributes.get("mlflow.chat.tokenUsage")
+            step.tokens_in = count(within(usage, "input_tokens"))
+            step.tokens_out = count(within(usage, "output_tokens"))
+            step.cache_read = count(within(usage, "cache_read_input_tokens"))
+            step.text = assistant_text(within(gave, "choices") or gave)
+            if named == "LLM" and step.model is usage is None:
+                step = begin(span, Kind.OTHER, span.name)  # a module of DSPy around a call
+        elif named == "CHAIN" and facts is not None:
+            step.kind = _chain(span, step.node, step.agent)
+            if step.kind is Kind.AGENT:
+                _set_io(step, given, gave)
+        elif step.kind is Kind.AGENT:
+            step.agent = step.agent or span.name
+        return failed(step, span)
+
+
+class OpenLit:
+    """Reads tools, nodes and turns; the rest of OpenLIT's is in the GenAI convention alone."""
+
+    name = "openlit"
+    marks = frozenset(("gen_ai.sdk.version", "gen_ai.smolagents.step_number"))
+    builds_on = genai.NAME
+    scopes = ("openlit*",)
+    key_prefixes = ()
+
+    def read(self, span: SpanView) -> Step | None:
+        """Step of the span, or None of another scope, or without an operation."""
+        step = genai.read(span) if span.scope.startswith("openlit.") else None
+        if step is None:
+            return None
+        if step.kind is Kind.TOOL:
+            _set_call(step, literal(step.args), step.outcome)
+        elif step.kind is Kind.AGENT and span.scope.endswith(".langgraph"):
+            step.kind, step.node = Kind.NODE, step.name
+        elif step.kind is Kind.AGENT and "gen_ai.smolagents.step_number" in span.attributes:
+            step.kind, step.name, step.node = Kind.NODE, span.name, span.name
+        elif step.kind is Kind.AGENT and step.agent is None and span.parent_id is not None:
+            step.kind = Kind.OTHER
+        return step
+
+
+def _set_call(step: Step, given: object, gave: object) -> None:
+    """Sets arguments and result of a tool, which may be LangChain's."""
+    step.args = given
+    if gave is not None:
+        set_outcome(step, tool_message(gave))
