@@ -237,11 +237,12 @@ _LITERAL: Final = re.compile(
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _ESCAPES: Final = frozenset("\\'\"abfnrtvxuUN01234567\n")
 _PRINTED: Final = re.compile(
-    r"""\Acontent=('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*"|\[.*\])[ ](?:.*[ ])?
-    tool_call_id='([^']*)'(?:[ ].*status='(\w+)')?""",
+    r"""\Acontent=('[^'\\]*(?:\\.[^'\\]*)*'|"[^"\\]*(?:\\.[^"\\]*)*"|\[.*\])(?=[ ]|\Z)""",
     re.DOTALL | re.VERBOSE,
 )
-"""A message of a tool as text, which `content=` begins."""
+"""The content of a tool's message as text. What is behind it is looked for apart: two repetitions
+of anything in a row might take the square of the text's length."""
+_PRINTED_ID: Final = " tool_call_id='"
 _CUT_INPUT: Final = '{"input_str": "'
 _CALL: Final = frozenset(("args", "kwargs", "sanitize_inputs_outputs"))
 
@@ -331,10 +332,12 @@ def tool_message(value: object) -> Outcome:
     """
     outer = mapping(parsed(value))
     if outer is None:
-        printed = _PRINTED.match(value) if isinstance(value, str) else None
+        head, told, tail = value.rpartition(_PRINTED_ID) if isinstance(value, str) else ("",) * 3
+        printed = _PRINTED.match(head) if told else None
         if printed is None:
             return Outcome(unquoted(value))
-        return _outcome(texts(literal(printed[1])), printed[3] == "error", printed[2])
+        failed = " status='error'" in tail
+        return _outcome(texts(literal(printed[1])), failed, tail.partition("'")[0])
     if "output" in outer and outer.keys() <= {"output", "kwargs"}:
         value = outer["output"]
         outer = mapping(value)
