@@ -1,8 +1,8 @@
 """No regular expression of the package takes more than linear time, whatever it is shown.
 
 All compiled patterns are found by importing all modules. Each is looked at for repetitions that
-share what they hold, and is shown texts that pump each of its repetitions, its own words, and what
-patterns usually stumble over, in lengths of n and 8n.
+share what they hold, and is shown texts that pump each of its repetitions, its own words and signs,
+and what patterns usually stumble over, in lengths of n and 8n.
 """
 
 import importlib
@@ -95,7 +95,9 @@ def attacks(pattern: re.Pattern[Any], length: int) -> Iterator[str]:
     """Texts of about a length: its own words and usual units, and each repetition pumped."""
     written = _text_of(pattern)
     words = dict.fromkeys(re.findall(r"[A-Za-z]{2,}", re.sub(r"\\[A-Za-z]", " ", written)))
-    units = [*UNITS, *(unit for word in list(words)[:40] for unit in (word, f"{word} "))]
+    signs = dict.fromkeys(re.findall(r"[^\w\s\\]", written))
+    own = (*list(words)[:40], *list(signs)[:40])
+    units = [*UNITS, *(unit for each in own for unit in (each, f"{each} "))]
     for unit in units:
         yield unit * (length // len(unit) + 1) + "\0"
     for head, unit in dict.fromkeys(part_of(pattern).pumps):
