@@ -81,7 +81,9 @@ class Adk:
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation."""
-        if span.name == "call_llm" and "gen_ai.agent.name" not in span.attributes:
+        if span.name == "call_llm":
+            if "gen_ai.agent.name" in span.attributes:
+                return genai.model(span)
             return failed(begin(span, Kind.OTHER, span.name), span)
         if span.name.startswith("invoke_agent "):
             # OpenInference overwrites the operation of the agent with that of its last model call.
@@ -89,7 +91,7 @@ class Adk:
             step = begin(span, Kind.AGENT, agent or span.name.removeprefix("invoke_agent "))
             step.agent = agent
             return failed(step, span)
-        step = genai.model(span) if span.name == "call_llm" else genai.read(span)
+        step = genai.read(span)
         if step is not None and step.kind is Kind.TOOL:
             self._tool(step, span)
         return step

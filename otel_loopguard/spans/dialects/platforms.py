@@ -2,7 +2,6 @@
 
 * Laminar: `lmnr.span.type`, `.input`, `.output`, beside GenAI names.
   https://laminar.sh/docs/tracing
-
 * Langfuse: `langfuse.observation.type`, `.input`, `.output`; metadata as JSON, with quotes. The
   tool's name is the name of the span. https://langfuse.com/integrations/native/opentelemetry
 * LangSmith: `langsmith.span.kind`, `gen_ai.prompt`, `gen_ai.completion`. The spans are made by a
@@ -67,6 +66,13 @@ def _chain(span: SpanView, node: object, agent: object) -> Kind:
     return Kind.WORKFLOW if span.parent_id is None else Kind.OTHER
 
 
+def _set_call(step: Step, given: object, gave: object) -> None:
+    """Sets arguments and result of a tool, which may be LangChain's."""
+    step.args = given
+    if gave is not None:
+        set_outcome(step, tool_message(gave))
+
+
 def _set_io(step: Step, given: object, gave: object) -> None:
     """Sets what an agent of LangChain was asked and answered, out of the states around its run."""
     step.args = user_text(within(given, "messages"))
@@ -103,12 +109,10 @@ class Langfuse:
         step.node = identifier(attributes.get(f"{_METADATA}langgraph_node"))
         if step.kind is Kind.TOOL:
             step.call_id = identifier(attributes.get(f"{_METADATA}tool_call_id"))
-            step.args = captured(span, "langfuse.observation.input")
-            if (mapping(parsed(step.args)) or {}).keys() == _OBSERVED:
-                step.args = call_inputs(step.args)
-            result = captured(span, "langfuse.observation.output")
-            if result is not None:
-                set_outcome(step, tool_message(result))
+            given = captured(span, "langfuse.observation.input")
+            if (mapping(parsed(given)) or {}).keys() == _OBSERVED:
+                given = call_inputs(given)
+            _set_call(step, given, captured(span, "langfuse.observation.output"))
         elif step.kind is Kind.MODEL:
             self._model(step, span)
         elif named == "chain":
@@ -174,11 +178,9 @@ class LangSmith:
         name = text(span.attributes.get("gen_ai.tool.name")) or span.name
         step = failed(begin(span, Kind.TOOL, name), span)
         step.call_id = identifier(span.attributes.get("gen_ai.tool.call.id"))
-        args, result = captured(span, "gen_ai.prompt"), captured(span, "gen_ai.completion")
-        step.args = None if args == _HIDDEN else args
+        given, gave = captured(span, "gen_ai.prompt"), captured(span, "gen_ai.completion")
         # A tool that raised has no result either.
-        if result is not None and result != _HIDDEN:
-            set_outcome(step, tool_message(result))
+        _set_call(step, None if given == _HIDDEN else given, None if gave == _HIDDEN else gave)
         return step
 
     def _model(self, span: SpanView) -> Step:
@@ -255,7 +257,7 @@ def _filled(value: object) -> object:
     return None if value == "null" else value
 
 
-_TYPES: Final = {
+_MLFLOW_TYPES: Final = {
     "TOOL": Kind.TOOL,
     "LLM": Kind.MODEL,
     "CHAT_MODEL": Kind.MODEL,
@@ -276,14 +278,14 @@ class Laminar:
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without a type."""
-        kind = span.attributes.get("lmnr.span.type")
-        if not isinstance(kind, str):
+        named = span.attributes.get("lmnr.span.type")
+        if not isinstance(named, str):
             return None
-        if kind == "TOOL":
+        if named == "TOOL":
             step = genai.tool(span)
             step.name = step.name or span.name
             _set_call(step, captured(span, "lmnr.span.input"), captured(span, "lmnr.span.output"))
-        elif kind == "LLM":
+        elif named == "LLM":
             step = genai.model(span)
         else:
             step = genai.read(span)
@@ -307,7 +309,7 @@ class MLflow:
         named = identifier(attributes.get("mlflow.spanType"))
         if named is None:
             return None  # `null` is on spans of others
-        step = begin(span, _TYPES.get(named, Kind.OTHER), span.name)
+        step = begin(span, _MLFLOW_TYPES.get(named, Kind.OTHER), span.name)
         given, gave = captured(span, "mlflow.spanInputs"), captured(span, "mlflow.spanOutputs")
         facts = attributes.get("metadata")
         step.node, step.agent = entry(facts, "langgraph_node"), entry(facts, "lc_agent_name")
@@ -322,7 +324,7 @@ class MLflow:
             step.tokens_out = count(within(usage, "output_tokens"))
             step.cache_read = count(within(usage, "cache_read_input_tokens"))
             step.text = assistant_text(within(gave, "choices") or gave)
-            if named == "LLM" and step.model is usage is None:
+            if named == "LLM" and step.model is None and usage is None:
                 step = begin(span, Kind.OTHER, span.name)  # a module of DSPy around a call
         elif named == "CHAIN" and facts is not None:
             step.kind = _chain(span, step.node, step.agent)
@@ -356,10 +358,3 @@ class OpenLit:
         elif step.kind is Kind.AGENT and step.agent is None and span.parent_id is not None:
             step.kind = Kind.OTHER
         return step
-
-
-def _set_call(step: Step, given: object, gave: object) -> None:
-    """Sets arguments and result of a tool, which may be LangChain's."""
-    step.args = given
-    if gave is not None:
-        set_outcome(step, tool_message(gave))
