@@ -343,7 +343,7 @@ _MEASURED: Final = normalize.PrefilteredPattern(
     rf"(?:{_MEASURES})s?[\"']?\s{{0,3}}[:=]\s{{0,3}}{_NUMBER}",
     of_bytes=True,
 )
-# What has a # in front is the number of a build.
+# With a # in front it is the number of a build.
 _COUNTED: Final = re.compile(r"(?<!#)\b(\d{1,9}) (failed|failing|failures?|errors?)\b", re.ASCII)
 _TRACEBACK: Final = "Traceback (most recent call last)"
 # Several, as one for all of them has more states than the engine keeps: it then takes ten times as

@@ -185,7 +185,7 @@ class Since(NamedTuple):
     """True if it had this outcome before."""
     pause: float = 0.0
     """The longest rest in between, in seconds. A model that thinks does not rest, and neither does
-    the call itself; another call that says little gives it time."""
+    the call itself; another call that says little gives it a quarter of its time."""
     news: float = 0.0
     """Mean novelty of the calls in between, each 0 to 1; all of it, and of what the run answered,
     if an agent's run ended in between."""
@@ -239,7 +239,7 @@ class Pace:
         # Seconds before calls that were not made before, where no model is seen.
         self._gaps = deque[float](maxlen=_GAPS)
         self._learns = True
-        # Of each of the newest calls the rest before it and what it took, in seconds.
+        # Of each of the newest calls the rest before it and the one that it gives, in seconds.
         self._rests = array("d")
         self._known: dict[int, _Made] = {}
 

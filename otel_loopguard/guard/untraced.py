@@ -73,7 +73,7 @@ def _is_alone(step: Step, session: Session) -> bool:
 
 
 def _asks_unseen(span: SpanView, step: Step) -> bool:
-    """True if a model whose calls are not on its span says so, or says nothing about a result."""
+    """True if a model asks for calls that its span lacks: it says so, or only gets a result."""
     if asks_for_tools(span):
         return True
     request = None if step.text else request_on(span)
