@@ -167,10 +167,10 @@ class Receiver:
         engine = self._engines[tenant]
         while engine.log:
             sending = self._sending.get(tenant)
-            if sending is None:
+            # To wait for a task that is done lets nothing else run: this would never end.
+            if sending is None or sending.done():
                 sending = asyncio.create_task(self._send_decisions(engine))
                 self._sending[tenant] = sending
-                sending.add_done_callback(lambda _: self._sending.pop(tenant))
             if not await asyncio.shield(sending):
                 return
 

@@ -9,7 +9,7 @@ import socket
 import ssl
 import subprocess
 import threading
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from http.client import HTTPResponse
@@ -37,7 +37,8 @@ from otel_loopguard.server import (
     receiver,
     tenant_guard,
 )
-from otel_loopguard.server.forward import SIGNALS
+from otel_loopguard.server.forward import SIGNALS, EventLog
+from otel_loopguard.server.metrics import TroubleLog
 from otel_loopguard.server.otlp import log_views, spans_of
 from otel_loopguard.server.receiver import Receiver
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
@@ -592,6 +593,41 @@ def test_decisions_that_wait_are_no_larger_than_a_next_hop_takes() -> None:
             waiting.add(record)
         assert send(server, 0).status_code == 200
         assert not waiting
+
+
+def test_a_request_that_comes_as_decisions_were_sent_sends_the_rest() -> None:
+    """It waited for a task that was done, again and again, and nothing else ran any more."""
+
+    class Log(EventLog):
+        looks = 0
+
+        def __len__(self) -> int:
+            self.looks += 1
+            assert self.looks < 1_000
+            return super().__len__()
+
+    class At:
+        """An engine, and a next hop that takes all."""
+
+        log = Log("default")
+
+        async def sent(self, ids: Sequence[str]) -> None:
+            self.log.sent(ids)
+
+        async def send(self, *_: object) -> None:
+            others.append(asyncio.create_task(receiver.send_decisions("default")))
+
+    async def run() -> None:
+        await receiver.send_decisions("default")
+        await asyncio.gather(*others)
+
+    others: list[asyncio.Task[None]] = []
+    at: Any = At()
+    receiver = Receiver({"default": at}, TroubleLog(""), at, mode="annotated", most_bytes=1)
+    for _ in range(2_000):
+        at.log.add(LogRecord(event_name="decided"))
+    asyncio.run(run())
+    assert not at.log
 
 
 KEYS = ("a/b", "a/control", "a/abort", "%2e%2e", "a?b#c", "+&id=x", "ä ö")
