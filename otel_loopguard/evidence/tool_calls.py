@@ -473,8 +473,9 @@ class ToolCallExtractor:
                 and not (shell and outcomes.misses_command(step, said))
             )
         )
-        if not (error or makes):
-            # What was sent or ordered and is queued is done: to look again would do it again.
+        saved = writes and not found.runs_code and effects.file_of(arguments) is not None
+        if not (error or makes or saved):
+            # What was sent, ordered or saved is done: to look again would do it again.
             found.pending = found.pending or outcomes.is_pending(outcome)
         found.idle = shell and outcomes.does_nothing(step, said, arguments)
         found.score = outcomes.score_of(outcome) if tells else None
