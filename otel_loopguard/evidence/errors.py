@@ -48,6 +48,10 @@ _SESSION_LINE: Final = re.compile(rb"\A((?:\S{0,60}/)?(?:ba|da|k|z|a)?sh: line )
 """A shell that stays open counts the lines that it was ever given."""
 NAMES_ERROR: Final = re.compile(pattern_of("names an error"))
 GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
+# A line of its own: a remark in brackets, a label with nothing behind it.
+BY_THE_RUNNER: Final = re.compile(
+    r"\A(?:\w[\w ]{0,40}:)? ?(?:\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>)?"
+)
 _ABSENT: Final = re.compile(pattern_of("absent"))
 _UNNAMED: Final = re.compile(pattern_of("no error"))
 
@@ -96,7 +100,7 @@ def error_line(step: Step) -> bytes | None:
 def _naming(text: str) -> tuple[str, ...]:
     """Lines that mention an error; cached for its several callers.
 
-    A code that a program ended with says which error it was only where nothing else does.
+    What a runner says below a program tells which error it was only where nothing else does.
     """
     low = text.lower()
     if NAMES_ERROR.search(low) is None:
@@ -105,7 +109,15 @@ def _naming(text: str) -> tuple[str, ...]:
     lines = tuple(line for line, name in found if name is not None and name.start() <= _FAR)
     if "exit" not in low:
         return lines
-    return tuple(line for line in lines if not GIVES_A_CODE.search(line.lower()[-_FAR:])) or lines
+    return (
+        tuple(
+            line
+            for line in lines
+            if not GIVES_A_CODE.search(line.lower()[-_FAR:])
+            and not BY_THE_RUNNER.fullmatch(line.strip())
+        )
+        or lines
+    )
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:

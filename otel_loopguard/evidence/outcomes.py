@@ -13,6 +13,7 @@ from otel_loopguard.core import Kind
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.effects import command_of, is_compound
 from otel_loopguard.evidence.errors import (
+    BY_THE_RUNNER,
     GIVES_A_CODE,
     NAMES_ERROR,
     error_text,
@@ -320,8 +321,6 @@ _SAYS_FAILED: Final = re.compile(pattern_of("failed"), re.ASCII)
 _BROKE_OFF: Final = normalize.PrefilteredPattern(pattern_of("broke off"))
 _ONE_LINE: Final = re.compile(pattern_of("one line"), re.ASCII)
 _ENDS_WITH_ONE: Final = re.compile(pattern_of("ends with one"), re.ASCII)
-# A line of its own: a remark in brackets, a label with nothing behind it.
-_BY_THE_RUNNER: Final = re.compile(r"\A(?:\w[\w ]{0,40}:)? ?(?:\[.*\]|\(.*\)|<.*>)?")
 _LIMITS: Final = {
     os.environ.get(f"OTEL_{of}ATTRIBUTE_VALUE_LENGTH_LIMIT", "").strip() for of in ("SPAN_", "")
 }
@@ -727,14 +726,17 @@ def score_of(outcome: Outcome) -> tuple[int, float] | None:
 def _gives_a_code(text: str) -> bool:
     """True if the first or last line is that of a runner, and gives a code other than 0.
 
-    A code of 1 may be a plain no, in whatever frame: it tells where a word names an error.
+    A code of 1 may be a plain no, in whatever frame: it tells where a word names an error. Labels
+    with nothing behind them may stand below it: `Signal: (none)`.
     """
     first, _, below = text[:_LOOK].lstrip().partition("\n")
     above, _, last = text[-_LOOK:].rstrip().rpartition("\n")
+    while above and BY_THE_RUNNER.fullmatch(last) and not GIVES_A_CODE.search(last.lower()):
+        above, _, last = above.rpartition("\n")
     for line, others in ((first, below), (last, above)):
         if GIVES_A_CODE.search(line[-_SENTENCE:].lower()):
             return not _ENDS_WITH_ONE.match(line.strip("[(< ")) or any(
-                NAMES_ERROR.search(each.lower()) and not _BY_THE_RUNNER.fullmatch(each.strip())
+                NAMES_ERROR.search(each.lower()) and not BY_THE_RUNNER.fullmatch(each.strip())
                 for each in others.split("\n")
             )
     return False
