@@ -602,7 +602,9 @@ class ToolCallExtractor:
         if found.failing and not (found.runs_code and effects.is_compound(call.arguments)):
             return
         # What was changed in another turn of the user is another change.
-        change = hash((call.change, found.outcome, self._progress.turn))
-        if change not in self._writes:
+        gave = (found.outcome, *((found.numbers.around,) if found.numbers else ()))
+        changes = [hash((call.change, one, self._progress.turn)) for one in gave]
+        if self._writes.keys().isdisjoint(changes):
             self._progress.epoch += 1
-        keep(self._writes, change, None, _CHANGES)
+        for change in changes:
+            keep(self._writes, change, None, _CHANGES)
