@@ -278,7 +278,9 @@ class Outage(BaseDetector):
             counts, key = self._errors, evidence.error_shape
             place = key
         else:
-            counts, key = self._answers, evidence.outcome
+            # An id may be all that an answer says, unless it says that something went wrong.
+            wrong = evidence.failing or evidence.rejects
+            counts, key = self._answers, evidence.outcome if wrong else evidence.outcome_exact
             place = hash((evidence.agent, key))
             if counts.repeated:
                 counts.scale(
@@ -287,7 +289,7 @@ class Outage(BaseDetector):
             if self._errors.repeated and not evidence.failing and not _waits(evidence):
                 self._ended += self._errors.scale(lambda _, one: 0.0 if tool in one.tools else 1.0)
             # What says that it was done, as all such calls of one program may, is no answer.
-            done = evidence.effect is WRITE and not evidence.failing and not evidence.rejects
+            done = evidence.effect is WRITE and not wrong
             if evidence.outcome_size < _LONG or done:
                 return None
         if key is None or evidence.waits:
