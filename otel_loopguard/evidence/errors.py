@@ -49,9 +49,7 @@ _SESSION_LINE: Final = re.compile(rb"\A((?:\S{0,60}/)?(?:ba|da|k|z|a)?sh: line )
 NAMES_ERROR: Final = re.compile(pattern_of("names an error"))
 GIVES_A_CODE: Final = re.compile(pattern_of("gives a code"))
 # A line of its own: a remark in brackets, a label with nothing behind it.
-BY_THE_RUNNER: Final = re.compile(
-    r"\A(?:\w[\w ]{0,40}:)? ?(?:\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>)?"
-)
+BY_THE_RUNNER: Final = re.compile(r"\A(?:\w[\w ]{0,40}:)? ?(?:\[[^\[\]]*\]|\([^()]*\)|<[^<>]*>)?")
 _ABSENT: Final = re.compile(pattern_of("absent"))
 _UNNAMED: Final = re.compile(pattern_of("no error"))
 

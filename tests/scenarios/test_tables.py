@@ -23,15 +23,10 @@ from otel_loopguard.core import Action, Kind, Step
 FOLDER = Path(__file__).parents[2] / "scenarios"
 FILES = {path.stem: tables.load(path) for path in sorted(FOLDER.glob("*.txt"))}
 DRAWN = ("everyday-work", "stuck", "work")
-LISTS = "short answers about one item after the other: "
 STILL = {
     "poll while a model thinks: fetch_report(id=7f2)": "denied at the 19th look, 3 to 7 s apart",
     "poll that spins for a while: Job j-7 is being processed, please check back later.":
         "denied at the 9th look without a pause: no word acquits a line",
-    "one word about each item": "nothing_new hints at 31",
-    LISTS + "check_rule(rule={prose 9})": "nothing_new hints at 27",
-    LISTS + "grade(question={prose 9}, answer={prose 8})": "nothing_new hints at 27",
-    LISTS + 'check_answer(question_id="{m*7+n}", answer={prose 8})': "nothing_new hints at 27",
 }  # fmt: skip
 """What is wanted of a run and not so yet, in some run of it. What is mended leaves this list."""
 TIMED = (
