@@ -72,8 +72,9 @@ def resolve_exporter(
             raise TypeError(msg)
         options = without_none(cast("Mapping[str, Any]", given or {}))
     if exporter is not None and not isinstance(exporter, str):
-        if not hasattr(exporter, "export"):
-            msg = expected("a SpanExporter or the name of one", exporter)
+        if isinstance(exporter, type) or not hasattr(exporter, "export"):
+            instead = f"{exporter.__name__}()" if isinstance(exporter, type) else ""
+            msg = expected("a SpanExporter or the name of one", exporter, instead)
             raise TypeError(msg)
         return exporter
     name = (exporter or os.environ.get(_VARIABLE) or "otlp").strip()

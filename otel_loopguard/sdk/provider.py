@@ -142,9 +142,9 @@ def setup(
         if exporter is None and missing:
             exporter = _from_environment()
         if exporter is not None and not known.exports:
-            known.exports = True
             out = LoopGuardSpanExporter(exporter, known.processor.guard)
             provider.add_span_processor(BatchSpanProcessor(out))
+            known.exports = True
     if sdk_disabled():
         warn_blind("sdk_disabled", OTEL_SDK_DISABLED)
     return known.processor.guard
