@@ -172,7 +172,9 @@ MISSPELT: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize(
-    "settings", [*MISSPELT, {"exempt_tools": "search"}, {"exempt_tools": "deploy"}], ids=str
+    "settings",
+    [*MISSPELT, {"exempt_tools": "search"}, {"exempt_tools": "deploy"}, {"exempt_tools": "searc*"}],
+    ids=str,
 )
 def test_a_tool_that_settings_misspell_is_told(
     settings: dict[str, object], caplog: pytest.LogCaptureFixture

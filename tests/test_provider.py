@@ -4,6 +4,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from unittest.mock import Mock
 from weakref import WeakKeyDictionary
 
@@ -38,6 +39,9 @@ def test_it_puts_processor_and_exporter_on_a_provider_once() -> None:
     """Ended spans carry their decision; to call it again changes nothing, or adds an exporter."""
     provider, memory = provider_with(), InMemorySpanExporter()
     guard = setup(tracer_provider=provider, repeat_threshold=4)
+    wrong: Any = InMemorySpanExporter
+    with pytest.raises(TypeError, match=r"InMemorySpanExporter\(\)"):
+        setup(tracer_provider=provider, exporter=wrong)
     assert setup(tracer_provider=provider, exporter=memory) is guard
     assert setup(tracer_provider=provider) is guard
     assert setup(guard, tracer_provider=provider, exporter=memory) is guard

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import ConsoleSpanExporter
 
 import otel_loopguard
 from otel_loopguard import (
@@ -70,7 +71,8 @@ def asserted(min_steps: Any) -> None:
 ASKED = {
     **{name: getattr(otel_loopguard, name) for name in otel_loopguard.__all__},
     **{one.__name__: one for one in (traced, called, entered, advanced, asserted)},
-    **{one.__name__: one for one in (Adapter, Opinion, Step, Task, TracerProvider)},
+    **{one.__name__: one for one in (Adapter, ConsoleSpanExporter, Opinion, Step)},
+    **{one.__name__: one for one in (Task, TracerProvider)},
     "execution": execution, "resilience": resilience, "nan": math.nan, "inf": math.inf,
 }  # fmt: skip
 """What the rows of the table name."""

@@ -195,7 +195,7 @@ def newest_guard() -> Guard | None:
 def live_guards() -> list[Guard]:
     """Returns all guards of this process; everything that ended by now is judged."""
     settle_all()
-    return [] if off() else list(_guards)
+    return [guard for guard in _guards if not off(guard)]
 
 
 def sessions_at(place: str | int) -> list[SessionHandle]:

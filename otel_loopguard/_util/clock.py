@@ -21,6 +21,7 @@ class _State(NamedTuple):
     testing: bool
     off: bool
     gate_limit_s: float
+    only: object = None  # the guard that a test watches with
 
 
 class Ticking(Protocol):
@@ -95,13 +96,19 @@ def set_testing(
     check_number("gate_limit_s", gate_limit_s, 0)
     before = state
     on = testing is True
-    _set(_State(on, testing == "off", gate_limit_s if on else math.inf))
+    limit_s = gate_limit_s if on else math.inf
+    _set(state._replace(testing=on, off=testing == "off", gate_limit_s=limit_s))
     return TestMode(before)
 
 
-def off() -> bool:
-    """True if guards do nothing."""
-    return state.off
+def let_only(guard: object) -> None:
+    """Has no other live guard do anything, until what was before is set back."""
+    _set(state._replace(only=guard))
+
+
+def off(guard: object = None) -> bool:
+    """True if guards do nothing; of one guard also if a test watches with another."""
+    return state.off or (guard is not None and state.only not in (None, guard))
 
 
 def deterministic() -> bool:

@@ -311,8 +311,8 @@ class _ProfilerReplay:
     def add(self, step: Step, session: str) -> None:
         """Adds a canonical step. The arguments of a call are kept until `run`."""
         self._steps += 1
-        if step.kind is not Kind.TOOL or not step.name:
-            return
+        if step.kind is not Kind.TOOL or not step.name or step.refused:
+            return  # a refused call was not made
         if step.start <= 0 or not step.end or step.end < step.start:
             self._untimed += 1
             return

@@ -188,7 +188,7 @@ class Calls:
             return Call(exact, exact, exact, cut, raw, arguments, _head(raw), seed)
         named: dict[str, object] = arguments  # pyright: ignore[reportUnknownVariableType]
         known = named
-        declared = self._settings.tools.get(step.name or "")
+        declared = self._settings.declared.get(step.name or "")
         if declared is not None and declared.key is not None:
             # Its settings say which arguments are the identity of its calls.
             known = {name: named[name] for name in declared.key if name in named} or named

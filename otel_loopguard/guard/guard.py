@@ -205,6 +205,11 @@ class LoopGuard(SessionQueries):
         """Records that it has a live span processor, which feeds it unless it is not `enabled`."""
         (_attached if self.settings.enabled else _switched_off).add(self)
 
+    def detach(self) -> None:
+        """Takes back that it has a live span processor."""
+        _attached.discard(self)
+        _switched_off.discard(self)
+
     @staticmethod
     def any_switched_off() -> bool:
         """True if a live span processor was made with the setting `enabled` False."""

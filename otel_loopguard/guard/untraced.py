@@ -47,7 +47,7 @@ def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
     """Warns, once per process, of a tool's name that settings may have misspelt."""
     declared = settings.declared_tools
     strangers = [name for name in called if name not in declared]
-    for name in sorted(declared.difference(called)):
+    for name in sorted(declared.keys() - called):
         for meant in get_close_matches(name, strangers, 1, _ALIKE):
             warn_blind("misnamed_tool", name, meant)
 

@@ -222,6 +222,11 @@ def check_options(options: Mapping[str, object]) -> None:
             msg = f"{name}: {expected('True, False or None', value)}"
             raise TypeError(msg)
     check_limit(options.get("limit_s"))
+    provider = options.get("tracer_provider")
+    makes_tracers = hasattr(provider, "get_tracer") and not isinstance(provider, type)
+    if provider is not None and not makes_tracers:
+        msg = f"tracer_provider: {expected('a TracerProvider', provider)}"
+        raise TypeError(msg)
     chosen = options.get("on_choice")
     if chosen is not None and not callable(chosen):
         msg = f"on_choice: {expected('a function', chosen)}"

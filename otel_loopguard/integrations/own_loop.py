@@ -85,7 +85,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         tracer_provider: Where spans are made; the global one by default.
 
     Raises:
-        TypeError: The limit is no number, or `content` neither true nor false.
+        TypeError: The limit is no number, `content` neither true nor false, or the provider none.
         ValueError: The key, or the name of the agent, is empty or not a string.
         LoopGuardSettingsError: On entering, where the guard is made: a setting cannot be used.
 
@@ -105,7 +105,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self.session = ""
         self._asked = None if session is None else named("key of a session", session)
         self._agent = named("name of an agent", agent)
-        check_options({"limit_s": limit_s, "content": content})
+        given = {"limit_s": limit_s, "content": content, "tracer_provider": tracer_provider}
+        check_options(given)
         self._limit_s = limit_s
         self._content = content
         self._provider = tracer_provider

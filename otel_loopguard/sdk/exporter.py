@@ -21,6 +21,7 @@ from opentelemetry.sdk.util import BoundedList
 from opentelemetry.trace import Link, SpanContext, Status, StatusCode
 
 from otel_loopguard import semconv
+from otel_loopguard._util import clock
 from otel_loopguard._util.clock import now, off
 from otel_loopguard._util.errors import logger, swallow
 from otel_loopguard._util.locks import new_lock, settle
@@ -71,8 +72,9 @@ def resolve_exporter(
             raise TypeError(msg)
         options = without_none(cast("Mapping[str, Any]", given or {}))
     if exporter is not None and not isinstance(exporter, str):
-        if not hasattr(exporter, "export"):
-            msg = expected("a SpanExporter or the name of one", exporter)
+        if isinstance(exporter, type) or not hasattr(exporter, "export"):
+            instead = f"{exporter.__name__}()" if isinstance(exporter, type) else ""
+            msg = expected("a SpanExporter or the name of one", exporter, instead)
             raise TypeError(msg)
         return exporter
     name = (exporter or os.environ.get(_VARIABLE) or "otlp").strip()
@@ -231,7 +233,8 @@ class LoopGuardSpanExporter(SpanExporter):
     def _watching(self) -> tuple[LoopGuard, ...]:
         """Guards that live processors feed, of which this exporter writes the decisions."""
         if self._given is None:
-            return LoopGuard.all_attached()
+            # That of a test has an exporter of its own, and ends with it.
+            return tuple(one for one in LoopGuard.all_attached() if one is not clock.state.only)
         return (self._given,) if self._given.attached else ()
 
     def _feed(self, spans: Sequence[ReadableSpan]) -> tuple[LoopGuard, ...]:
@@ -243,7 +246,7 @@ class LoopGuardSpanExporter(SpanExporter):
             settle()
             if guard is None:
                 return ()
-        if guard.settings.enabled and not off():
+        if guard.settings.enabled and not off(guard):
             with swallow(guard.faults, "exporter.feed"):
                 for _, started, view in sorted(_moments(spans), key=lambda moment: moment[0]):
                     with swallow(guard.faults, "exporter.feed"):

@@ -105,7 +105,9 @@ class LoopGuardSpanProcessor(SpanProcessor):
     def on_start(self, span: Span, parent_context: Context | None = None) -> None:
         """Notes a span that starts, if it may be of interest. Takes no lock of ours."""
         try:
-            if not self._on or self._ignores(span) or clock.state.off:
+            if not self._on or self._ignores(span):
+                return
+            if (clock.state.off or clock.state.only) and off(self.guard):
                 return
             context = get_current() if parent_context is None else parent_context
             self._append((span, context, current_call(), now(), False))
@@ -125,7 +127,9 @@ class LoopGuardSpanProcessor(SpanProcessor):
     def on_end(self, span: ReadableSpan) -> None:
         """Notes a span that ended, if it may be of interest. Takes no lock of ours."""
         try:
-            if not self._on or self._ignores(span) or clock.state.off:
+            if not self._on or self._ignores(span):
+                return
+            if (clock.state.off or clock.state.only) and off(self.guard):
                 return
             self._append((span, named_session(), None, now(), True))
             if clock.state.testing:
@@ -215,7 +219,7 @@ class WatchdogThread:
     def tick(self) -> None:
         """Ticks the guard now, on the calling thread; for tests that move the clock."""
         guard = self._guard()
-        if guard is not None and not self._stopped:
+        if guard is not None and not self._stopped and not off(guard):
             with swallow(self._faults, "timer"):
                 guard.tick(now())
 
@@ -254,7 +258,7 @@ class WatchdogThread:
             guard = self._guard()
             if guard is None:
                 return
-            if deterministic() or off():
+            if deterministic() or off(guard):
                 del guard
                 self.idle = True
                 work.wait(_LONGEST_S)

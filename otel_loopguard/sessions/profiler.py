@@ -236,7 +236,7 @@ class Profile:
         self.asked = False  # the store was asked for what it knows
         self.read = False  # it answered
         self.queued = False  # the store's writer is to come for what is not stored yet
-        own = settings.tools.get(tool)
+        own = settings.declared.get(tool)
         self._default = (own and own.duration_ms) or DEFAULTS_MS.get(tool)
         self._calls: deque[CallRecord] = deque(maxlen=_RECORDS)
         # Of the newest calls: those that `misses` has not compared, and those not stored yet.
@@ -548,7 +548,7 @@ class Profiler:
 
     def is_safe(self, tool: str) -> bool:
         """True for a tool that may run beside others: declared to, or to read only."""
-        own = self._settings.tools.get(tool)
+        own = self._settings.declared.get(tool)
         return self._settings.effects.get(tool) == "read" or (own is not None and own.parallel)
 
     def resources(self, tool: str) -> ResourceProfile | None:

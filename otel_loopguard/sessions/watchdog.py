@@ -258,7 +258,7 @@ class Watchdog:
             return agent_clocks(self._settings, since, self._limits.agent_limit(name or ""))
         if tool is None:
             return step_clocks(self._settings, since, None)
-        declared, limit_s = self._settings.tools.get(tool), None
+        declared, limit_s = self._settings.declared.get(tool), None
         if declared is None or declared.step_timeout_s is None:
             limit_s = self._limits.limit_for(tool, None if step is None else step.args)
         return step_clocks(self._settings.of(tool), since, limit_s)

@@ -13,9 +13,10 @@ import binascii
 import os
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
-from functools import cached_property
+from fnmatch import fnmatchcase
+from functools import cached_property, lru_cache
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, cast
 
 from otel_loopguard.core.decision import Severity
 from otel_loopguard.errors import LoopGuardSettingsError
@@ -51,7 +52,40 @@ _TOO_SHORT: Final = (
 )
 _REASONS = frozenset({"pause", "ask", "cycle"})
 _VERDICTS = frozenset({"annotations", "evaluations", "langfuse", "langsmith", "mlflow", "phoenix"})
-_TRAITS = frozenset({"exempt", "polls", "effect", "key", "parallel", "duration_ms"})
+_TRAITS = frozenset({"exempt", "polls", "once", "effect", "key", "parallel", "duration_ms"})
+_Value = TypeVar("_Value")
+_NAME_CHARS: Final = 200
+"""Of a tool's name that patterns are compared with: the results are kept, and a model may make
+names up."""
+
+
+class _ByPattern(dict[str, _Value]):
+    """Values by names and patterns of tools; the name goes first, then the longest pattern."""
+
+    def __init__(self, values: Mapping[str, _Value]) -> None:
+        super().__init__(values)
+        self._names = tuple(values)
+
+    def __contains__(self, tool: object) -> bool:
+        return super().__contains__(self._key(tool))
+
+    def get(self, tool: str, default: Any = None) -> Any:
+        return super().get(self._key(tool), default)
+
+    def _key(self, tool: object) -> str:
+        name = tool if isinstance(tool, str) else ""
+        return name if super().__contains__(name) else _fitting(name[:_NAME_CHARS], self._names)
+
+
+@lru_cache(1024)
+def _fitting(tool: str, names: tuple[str, ...]) -> str:
+    fitting = (name for name in reversed(names) if fnmatchcase(tool, name))
+    return max(fitting, key=len, default=tool)
+
+
+def by_tool(values: Mapping[str, _Value]) -> Mapping[str, _Value]:
+    """Values by names of tools; if one is a pattern such as `browser_*`, by those that it fits."""
+    return _ByPattern(values) if any(sign in name for name in values for sign in "*?[") else values
 
 
 @contextmanager
@@ -255,7 +289,8 @@ class Settings(Group):
     poll_tools: Names = frozenset()
     """Tools that poll: an unchanged answer means waiting."""
     exempt_tools: Names = frozenset()
-    """Tools that are never judged."""
+    """Tools that are never judged. As in all of these lists, a name may be a pattern such as
+    `browser_*`; a tool has what is said by its name, else by the longest pattern that fits."""
     read_tools: Names = frozenset()
     """Tools that change nothing; others are judged by their name."""
     write_tools: Names = frozenset()
@@ -263,7 +298,7 @@ class Settings(Group):
     once_tools: Names = frozenset()
     """Tools that do something only once: the third equal call is refused."""
     tools: Mapping[str, ToolSettings] = {}
-    """Single tools by name (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key`,
+    """Tools by name or pattern (JSON in the variable): `exempt`, `polls`, `once`, `effect`, `key`,
     `parallel`, `duration_ms` and their own thresholds."""
 
     # Policy.
@@ -450,35 +485,42 @@ class Settings(Group):
         return {name: attrgetter(name)(self) for name, _ in leaves(type(self))}
 
     @cached_property
-    def polling(self) -> frozenset[str]:
+    def declared(self) -> Mapping[str, ToolSettings]:
+        """What is declared about single tools."""
+        return by_tool(self.tools)
+
+    @cached_property
+    def polling(self) -> Mapping[str, None]:
         """Tools that are declared to poll."""
-        return self.poll_tools | {name for name, tool in self.tools.items() if tool.polls}
+        return self._declared(self.poll_tools, "polls")
 
     @cached_property
-    def once(self) -> frozenset[str]:
+    def once(self) -> Mapping[str, None]:
         """Tools of which an equal call is not to succeed again and again."""
-        return self.once_tools | {name for name, tool in self.tools.items() if tool.once}
+        return self._declared(self.once_tools, "once")
 
     @cached_property
-    def exempt(self) -> frozenset[str]:
+    def exempt(self) -> Mapping[str, None]:
         """Tools that are never judged."""
-        return self.exempt_tools | {name for name, tool in self.tools.items() if tool.exempt}
+        return self._declared(self.exempt_tools, "exempt")
 
     @property
-    def declared_tools(self) -> frozenset[str]:
+    def declared_tools(self) -> Mapping[str, None]:
         """Tools of which anything is declared."""
         lists = (self.poll_tools, self.exempt_tools, self.read_tools, self.write_tools)
-        return frozenset(self.tools).union(*lists)
+        return by_tool(dict.fromkeys(frozenset(self.tools).union(*lists)))
 
     @cached_property
     def effects(self) -> Mapping[str, str]:
         """Effects that are declared, by the name of the tool."""
-        return {
-            **dict.fromkeys(self.poll_tools, "read"),
-            **dict.fromkeys(self.read_tools, "read"),
-            **dict.fromkeys(self.write_tools | self.once, "write"),
-            **{name: tool.effect for name, tool in self.tools.items() if tool.effect},
-        }
+        return by_tool(
+            {
+                **dict.fromkeys(self.poll_tools, "read"),
+                **dict.fromkeys(self.read_tools, "read"),
+                **dict.fromkeys((*self.write_tools, *self.once), "write"),
+                **{name: tool.effect for name, tool in self.tools.items() if tool.effect},
+            }
+        )
 
     @cached_property
     def budgets(self) -> tuple[Budget, ...]:
@@ -507,13 +549,19 @@ class Settings(Group):
         unset = "checkpoint_every" not in budget.model_fields_set
         return _STANDARD_CHECKPOINT if unset and self.standard else budget.checkpoint_every
 
+    def _declared(self, names: frozenset[str], trait: str) -> Mapping[str, None]:
+        own = (name for name, tool in self.tools.items() if getattr(tool, trait))
+        return by_tool(dict.fromkeys((*names, *own)))
+
     @cached_property
-    def _own(self) -> dict[str, Settings]:
-        return {
-            name: self.model_copy(update=tool.overrides)
-            for name, tool in self.tools.items()
-            if tool.overrides
-        }
+    def _own(self) -> Mapping[str, Settings]:
+        return by_tool(
+            {
+                name: self.model_copy(update=tool.overrides)
+                for name, tool in self.tools.items()
+                if tool.overrides
+            }
+        )
 
 
 def _values_of(path: Path | str, source: str) -> dict[str, Any]:

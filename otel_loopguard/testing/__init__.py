@@ -11,10 +11,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Generator, Iterable, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Literal, ParamSpec, TypeVar, cast
 
 from otel_loopguard._control.context import session, unregister_guard
-from otel_loopguard._util.clock import TestMode, now, set_testing
+from otel_loopguard._control.flag import BOARDS, NOTES, RESULTS
+from otel_loopguard._util.backlog import settle_all
+from otel_loopguard._util.clock import TestMode, let_only, now, set_testing
 from otel_loopguard._util.text import check_number
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import Severity
@@ -321,7 +323,8 @@ def watching(
             digests are the same in each run.
 
     Yields:
-        What a test asks and asserts. When the block ends the guard is gone, with its flags.
+        What a test asks and asserts. No other guard of the process does anything meanwhile. When
+        the block ends the guard is gone, with its flags.
 
     Raises:
         LoopGuardSettingsError: A setting cannot be used.
@@ -339,8 +342,16 @@ def watching(
     live, spans = LoopGuardSpanProcessor(guard), Spans(guard)
     with ExitStack() as ends:
         ends.callback(unregister_guard, guard)
+        ends.callback(guard.detach)
         ends.callback(live.shutdown)
         rehearsal = set_testing(testing, gate_limit_s=gate_limit_s if testing else 0)
         ends.enter_context(rehearsal)
+        settle_all()
+        let_only(guard)
+        for told in cast("tuple[dict[str, Any], ...]", (BOARDS, RESULTS, NOTES)):
+            # Of sessions that no step was seen of yet.
+            ends.callback(told.update, dict(told))
+            ends.callback(told.clear)
+            told.clear()
         ends.enter_context(listening(found, live, spans))
         yield LoopGuardFixture(guard, found, name, seen, spans, (live, spans), rehearsal, ends)
