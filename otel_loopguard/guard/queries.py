@@ -410,7 +410,7 @@ class SessionHandle:
             tool: Name of the tool.
             args: Its arguments; None if they are not known.
             span_id: The current span, which identifies the calling agent.
-            agent: The calling agent, where no span identifies it.
+            agent: The calling agent, where its name is known that its steps have.
         """
         guard = self.guard
         if isinstance(args, str) and len(args) <= guard.settings.tuning.calls.value_chars:
@@ -419,7 +419,8 @@ class SessionHandle:
             opened = guard._opened(span_id)
             if opened is None:
                 return self._session.denies(tool, args, agent)
-            return self._session.denies(tool, args, opened.agent, (opened.lane, opened.inner))
+            lanes = opened.lane, opened.inner
+            return self._session.denies(tool, args, agent, within=opened.agent, lanes=lanes)
 
     def cycles(self) -> tuple[AgentCycle, ...]:
         """Returns the newest 32 agent cycles, oldest first."""

@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.journal import JournalBuffer, JournalReplay, MarkName
     from otel_loopguard.sessions.requested_calls import RequestedCalls
 
+_SEVERAL: Final = 2
+"""Agents from which on it has to be known which one asks."""
 _MOST: Final = 256
 """Tools whose last caller is known: no model is given more."""
 
@@ -89,6 +91,10 @@ _SILENT_TURNS = 8
 _TOOL, _MODEL, _WRITE = Kind.TOOL, Kind.MODEL, Effect.WRITE
 
 
+_Caller = tuple["str | None", int]
+"""Name and lane of the agent of a call, as its step has them."""
+
+
 class State:
     """The parts of a session that judge its steps, and their state.
 
@@ -102,12 +108,14 @@ class State:
         silence: Model calls after a deny and without a tool call since; None for none.
         contexts: Sizes of its contexts; None before the first is known.
         firsts: Trace and span that showed the newest calls, answers and errors first.
-        callers: The agent and lane that called each tool last.
+        callers: By tool and the agent whose run the call was in (None where that is not known),
+            the name and the lane that its last call there had.
+        agents: Names of two agents that made calls, or of the only one.
     """
 
     __slots__ = (
-        "callers", "contexts", "detectors", "extractors", "firsts", "policy", "progress", "record",
-        "silence", "turns",
+        "agents", "callers", "contexts", "detectors", "extractors", "firsts", "policy", "progress",
+        "record", "silence", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +131,22 @@ class State:
         self.silence: Silence | None = None
         self.contexts: ContextSizes | None = None
         self.firsts: dict[int, _Spot] = {}
-        self.callers: dict[str, tuple[str | None, int]] = {}
+        self.callers: dict[tuple[str, str | None], _Caller] = {}
+        self.agents: frozenset[str] = frozenset()
+
+    def caller(self, tool: str, within: str | None) -> _Caller | None:
+        """The name and the lane by which an agent has called a tool; None if it has not.
+
+        An agent is known by the run that it is in, for the span of a call may name it otherwise.
+        Where the run is not known, it is the one agent of the session, or none.
+        """
+        tool = tool[:NAMED]
+        if within is not None and (tool, within) in self.callers:
+            return self.callers[tool, within]
+        if len(self.agents) >= _SEVERAL:
+            return None
+        known = ((run, one) for (name, run), one in self.callers.items() if name == tool)
+        return next((one for run, one in known if run is None or within is None), None)
 
 
 class Session:
@@ -268,13 +291,16 @@ class Session:
         state.record.step(step)
         if step.kind is _TOOL:
             state.silence = None
-            name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
-                # A refused call belongs to the agent that made it before.
-                step.agent, lane = callers.get(name, (step.agent, 0))
-                step.lane = step.lane or lane
-            elif len(callers) < _MOST or name in callers:
-                callers[name] = step.agent, step.lane
+                # A refused call has the name by which its agent made it before.
+                agent, lane = state.caller(step.name or "", step.within) or (step.agent, 0)
+                step.agent, step.lane = agent, step.lane or lane
+                return
+            callers, place = state.callers, ((step.name or "")[:NAMED], step.within)
+            if len(callers) < _MOST or place in callers:
+                callers[place] = step.agent, step.lane
+            if step.agent is not None and len(state.agents) < _SEVERAL:
+                state.agents |= {step.agent[:NAMED]}
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
@@ -288,20 +314,30 @@ class Session:
         return next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
 
     def denies(
-        self, tool: str, args: object, agent: str | None, lanes: Iterable[int] | None = None
-    ) -> bool:
+        self, tool: str, args: object, agent: str | None = None, *, within: str | None = None,
+        lanes: Iterable[int] | None = None,
+    ) -> bool:  # fmt: skip
         """True if a call that is about to run belongs to a denied loop.
 
-        Without lanes, as where no span is known, that of the tool's last call counts.
+        Args:
+            tool: Name of the tool.
+            args: Its arguments; None if they are not known.
+            agent: Name of the agent that makes it, as its steps have it; None if that is not known.
+            within: Name of the agent whose run it is in.
+            lanes: Lanes it may be in; without, as where no span is known, that of the tool's last
+                call counts.
         """
         state = self.state
         if state.policy.denies(receiver(tool, args)):
             return True
+        name, lane = state.caller(tool, within) or (within, 0)
+        names = {within, name} if agent is None else {agent}
         if args is None:
             decision = self.flag.control.decision
-            return decision is not None and decision.tool == tool
-        caller, lane = state.callers.get(tool[:NAMED], (agent, 0))
-        makers = product({agent, caller}, {0, lane} if lanes is None else set(lanes))
+            known = {one for (of, _), (one, _) in state.callers.items() if of == tool[:NAMED]}
+            mine = not known or not known.isdisjoint(names)
+            return mine and decision is not None and decision.tool == tool
+        makers = product(names, {0, lane} if lanes is None else set(lanes))
         calls = (Step(Kind.TOOL, tool, args=args, agent=name, lane=at) for name, at in makers)
         return any(self._denied_key(call) is not None for call in calls)
 
