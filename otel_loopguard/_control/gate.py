@@ -413,15 +413,17 @@ def flag_refuses(
     if control.action in (Action.PAUSE, Action.ABORT):
         note_refusal(flag, control.hint, control.reason)
         return control
-    denial = control if control.action is Action.DENY else flag.denial
+    denial = flag.denial
     if denial is None:
         return None
-    if not found.denies(tool, args, span_id=_span(), agent=agent):
+    by = found.denied_by(tool, args, span_id=_span(), agent=agent)
+    if by is None:
         denied = "" if denial.decision is None else denial.decision.tool
         if flag.let_through is not None and flag.let_through[0] != denied:
             flag.let_through = denied, tool
         return None
     flag.let_through = None
+    denial = flag.denial_of(tool, by) or denial
     note_refusal(flag, denial.hint, denial.reason)
     return denial
 

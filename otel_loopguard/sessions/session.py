@@ -305,7 +305,10 @@ class Session:
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         calls = self._calls(step)
-        key = None if calls is None else calls.call_of(step)
+        return None if calls is None else self._covered(calls.call_of(step).key)
+
+    def _covered(self, key: int | None) -> int | None:
+        """A key as loops have it: covered where there is a journal."""
         return key if key is None or self.journal is None else self.journal.cover(key)
 
     def _calls(self, step: Step) -> ToolCallExtractor | None:
@@ -313,11 +316,13 @@ class Session:
         extractors = self.state.extractors.get(step)
         return next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
 
-    def denies(
+    def denied_by(
         self, tool: str, args: object, agent: str | None = None, *, within: str | None = None,
         lanes: Iterable[int] | None = None,
-    ) -> bool:  # fmt: skip
-        """True if a call that is about to run belongs to a denied loop.
+    ) -> str | None:  # fmt: skip
+        """Id of the decision by which a call that is about to run is denied; None if it is not.
+
+        Empty where the call is denied, and by which decision is not known.
 
         Args:
             tool: Name of the tool.
@@ -328,26 +333,31 @@ class Session:
                 call counts.
         """
         state = self.state
-        if state.policy.denies(receiver(tool, args)):
-            return True
+        to = self._covered(receiver(tool, args))
+        if to is not None and state.policy.denies(to):
+            return state.policy.denial(to)
         name, lane = state.caller(tool, within) or (within, 0)
         names = {within, name} if agent is None else {agent}
         if args is None:
             decision = self.flag.control.decision
             known = {one for (of, _), (one, _) in state.callers.items() if of == tool[:NAMED]}
             mine = not known or not known.isdisjoint(names)
-            return mine and decision is not None and decision.tool == tool
+            found = mine and decision is not None and decision.tool == tool
+            return decision.id if found and decision is not None else None
         makers = product(names, {0, lane} if lanes is None else set(lanes))
         calls = (Step(Kind.TOOL, tool, args=args, agent=name, lane=at) for name, at in makers)
-        return any(self._denied_key(call) is not None for call in calls)
+        keys = (key for call in calls if (key := self._denied_key(call)) is not None)
+        return next(map(state.policy.denial, keys), None)
 
     def _denied_key(self, step: Step) -> int | None:
         """Key under which a call is denied: its own, that it is done again, or its tool's."""
         state, calls = self.state, self._calls(step)
-        call, tool = None if calls is None else calls.call_of(step), tool_key(step.name or "")
-        keys = (tool,) if call is None else (call, again_key(call), tool)
-        covered = keys if self.journal is None else map(self.journal.cover, keys)
-        return next((key for key in covered if state.policy.denies(key)), None)
+        keys = [tool_key(step.name or "")]
+        if calls is not None:
+            call = calls.call_of(step)
+            made = [key for key in map(self._covered, (call.key, call.exact)) if key is not None]
+            keys = [*made[:1], *map(again_key, made), *keys]
+        return next((key for key in keys if state.policy.denies(key)), None)
 
     def report(self) -> Report:
         """Returns its report."""
@@ -443,6 +453,8 @@ class Session:
         if journal is None:
             return
         past.settle()
+        for denied in past.denied:
+            self.flag.recall_denial(denied, hint(denied))
         state.detectors.adopt(past.detectors, Evidence)
         calls = cast("ToolCallExtractor", state.extractors.made(ToolCallExtractor))
         calls.adopt(past.known.pace, past.known.habits, past.tools, past.rounds)
@@ -559,7 +571,7 @@ class Session:
                 found = [] if spent is None else state.detectors.observe(spent)
         moment = self._round_of(step)
         handoff = step.kind is Kind.HANDOFF
-        call = refused_to(step.name) if handoff else self.call_of(step)
+        call = self._covered(refused_to(step.name)) if handoff else self.call_of(step)
         key = call if handoff else self._denied_key(step)
         if self.troubled and key is not None and state.policy.denies(key):
             name = step.name or ""
