@@ -159,6 +159,24 @@ def test_a_turn_inside_of_a_turn_is_a_sub_agent(house: House) -> None:
     assert names == ["invoke_agent helper", "invoke_agent agent", "invoke_agent boss"]
 
 
+def test_another_agent_makes_a_call_that_is_refused_to_one(house: House) -> None:
+    """It is neither refused nor ends the session; the first goes on to be refused."""
+    made: list[str] = []
+
+    def make(who: turn, name: str, times: int) -> None:
+        for _ in range(times):
+            who.hint()
+            answer = who.tool("search", {"query": "x"}, house.search)
+            made.append(name + "!" * isinstance(answer, Refusal))
+
+    with house.turn(agent="lead") as lead:
+        for name, times in (("a", 6), ("b", 2), ("c", 2), ("a", 1)):
+            with turn(agent=name, tracer_provider=house.provider) as helper:
+                make(helper, name, times)
+        make(lead, "lead", 2)
+    assert " ".join(made) == "a a a a a! a! b b c c a! lead lead"
+
+
 def test_a_tool_that_raises_is_a_failed_call_and_equal_errors_are_a_loop(house: House) -> None:
     """The exception is the caller's; what it says counts as the answer."""
 

@@ -100,6 +100,8 @@ RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "
 PARTS: Final = 20
 # A run is over before it has as many decisions; the oldest of them confirm nothing any more.
 _HEARD: Final = 64
+# Loops of a session that are remembered.
+_DENIALS: Final = 32
 # Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0
 # Longest wait for the machine's clock, which may be set and runs while the machine sleeps.
@@ -168,7 +170,7 @@ class Flag:
     Attributes:
         asked: True once its runtime asked. Then a rung counts only once it was heard.
         heard: When decisions were heard first, by id, nanoseconds since the epoch; the newest 64.
-        denial: The deny that was lowered last. Its loop may still be denied.
+        denials: The newest 32 denies, by the id of their decision. Their loops may still be denied.
         let_through: The tool of the newest denied loop, and that of the first call that was asked
             about then and may run all the same; None once a call of a loop was refused.
         limit_s: Seconds that a gate waits at most, by default.
@@ -202,7 +204,7 @@ class Flag:
         self._read: Control | None = None  # the one that was read last
         self.asked = False
         self.heard: Mapping[str, int] = {}
-        self.denial: Control | None = None
+        self.denials: Mapping[str, Control] = {}
         self.let_through: tuple[str, str] | None = ("", "")
 
     @property
@@ -380,8 +382,45 @@ class Flag:
             )  # fmt: skip
             self._quoting = None if quoting is None else (control, quoting)
             self._put(control)
+            if action is Action.DENY:
+                self._deny(control)
         self._wake()
         return True
+
+    def recall_denial(self, decision: Decision, hint: str) -> None:
+        """Notes a deny of a journal, whose loop may still be denied."""
+        with _changing:
+            if decision.id not in self.denials:
+                session, said = self._control.session, decision.message
+                self._deny(
+                    Control(session, Action.DENY, said, hint, decision, POLICY, source="journal")
+                )
+
+    def _deny(self, control: Control) -> None:
+        self.denials = dict(
+            [*self.denials.items(), (control.decision_id or "", control)][-_DENIALS:]
+        )
+
+    @property
+    def denial(self) -> Control | None:
+        """The deny that calls may be refused with: the one that stands, else the newest."""
+        now = self._control
+        known = (None, *self.denials.values())
+        return now if now.action is Action.DENY else known[-1]
+
+    def denial_of(self, tool: str, decision_id: str) -> Control | None:
+        """What refuses a call of a denied loop, in words that are true of that call.
+
+        Args:
+            tool: Its tool.
+            decision_id: Id of the decision that denied the loop.
+        """
+        found = self.denials.get(decision_id) or self.denial
+        decision = None if found is None else found.decision
+        if found is None or decision is None or decision.tool in ("", tool):
+            return found
+        told = f"{tool!r} is part of a denied loop with {decision.tool!r}: "
+        return replace(found, reason=f"{told}{found.reason}", hint=f"{told}{found.hint}")
 
     def lower(self, source: Source = "here") -> None:
         """Clears a hint or a deny; a pause or an abort stays."""
@@ -389,8 +428,6 @@ class Flag:
             now = self._control
             if now.action in (Action.ALLOW, Action.PAUSE, Action.ABORT):
                 return
-            if now.action is Action.DENY:
-                self.denial = now
             self._put(Control(now.session, source=source))
         self._wake()
 
@@ -412,7 +449,7 @@ class Flag:
         """
         with _changing:
             self.cleared += 1
-            self.denial = None
+            self.denials = {}
             action = Action.ALLOW if hint is None else Action.HINT
             now = Control(self._control.session, action, reason, hint, by=by, source=source)
             self._put(now)

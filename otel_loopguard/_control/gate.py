@@ -399,10 +399,13 @@ def refused(tool: str, args: object = None) -> Control | None:
     return next(filter(None, by_flag), None) or objected(found, tool, args)
 
 
-def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) -> Control | None:
+def flag_refuses(
+    found: SessionHandle | None, tool: str, args: object = None, *, agent: str | None = None
+) -> Control | None:
     """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop.
 
-    A loop stays denied while other calls lower the flag.
+    A loop stays denied while other calls lower the flag. That of another agent refuses nothing: it
+    is known by `agent`, the name that the span of the call will have, or by the current span.
     """
     if found is None:
         return None
@@ -410,15 +413,17 @@ def flag_refuses(found: SessionHandle | None, tool: str, args: object = None) ->
     if control.action in (Action.PAUSE, Action.ABORT):
         note_refusal(flag, control.hint, control.reason)
         return control
-    denial = control if control.action is Action.DENY else flag.denial
+    denial = flag.denial
     if denial is None:
         return None
-    if not found.denies(tool, args, span_id=_span()):
+    by = found.denied_by(tool, args, span_id=_span(), agent=agent)
+    if by is None:
         denied = "" if denial.decision is None else denial.decision.tool
         if flag.let_through is not None and flag.let_through[0] != denied:
             flag.let_through = denied, tool
         return None
     flag.let_through = None
+    denial = flag.denial_of(tool, by) or denial
     note_refusal(flag, denial.hint, denial.reason)
     return denial
 

@@ -68,6 +68,7 @@ class Step:
         lane: Which of several runs at the same time made it; 0 for one that has no other beside it.
         opened: When it was seen to begin, nanoseconds since the epoch by the guard's clock; 0 where
             its start was not seen. A span may be given any time of its own.
+        within: Name of the agent whose run its span was in; None where that is not known.
     """
 
     kind: Kind
@@ -101,6 +102,7 @@ class Step:
     reading: object = field(default=None, repr=False, compare=False)
     lane: int = field(default=0, repr=False, compare=False)
     opened: int = field(default=0, repr=False, compare=False)
+    within: str | None = field(default=None, repr=False, compare=False)
 
     @property
     def refused(self) -> bool:

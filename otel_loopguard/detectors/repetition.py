@@ -245,7 +245,8 @@ class MadeAgain(BaseDetector):
     Leaves alone: what a user asks for again, or one message several times; what shows another page,
     or is done to what stands in turn: in between, another call got another answer than before; what
     is started again after a change.
-    Cannot see: tools of unknown names, unless `once_tools` declares them.
+    Cannot see: tools of unknown names, unless `once_tools` declares them. Then the third equal call
+    is refused, but under another request id only hinted at, as it may be meant.
     """
 
     name = "made_again"
@@ -258,52 +259,74 @@ class MadeAgain(BaseDetector):
         self._moved = self._set = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        marked = evidence.deed is not None
-        call = evidence.deed if marked else evidence.call_exact
+        call, deed = evidence.call_exact, evidence.deed
         if call is None:
             return None
+        once = evidence.tool in self._settings.once
+        if once and deed is None and not evidence.guessed:
+            # Why or when it is asked makes it no other deed.
+            call = evidence.call or call
+        calls = (call, deed) if once or deed is None else (deed,)
         if evidence.failing:
-            return self._unanswered(call, evidence)
+            return self._unanswered(calls, evidence)
         # To look into a file starts nothing.
         starts = evidence.variant and evidence.pending and not evidence.own
         if not evidence.makes and not starts:
             self._moved += evidence.changed
             self._set += evidence.fresh and evidence.effect is not READ
             return None
+        found: Detection | None = None
+        for one in dict.fromkeys(calls):
+            if one is not None:
+                said = self._again(one, evidence, once=once, marked=one == deed, starts=starts)
+                found = found or said
+        return found
+
+    def _again(
+        self, call: int, evidence: Evidence, *, once: bool, marked: bool, starts: bool
+    ) -> Detection | None:
+        """Counts a call under a key; with a deny only where that is declared."""
         # What was changed since is tried anew: a test after each edit.
         now = self._moved if evidence.makes else evidence.epoch
+        if once:
+            now = 0
         if evidence.makes and evidence.sample in _BARE:
             now += self._set
         known = (float(not evidence.makes), 0, -1, _MAY_BE)
         count, calls, last, before = self._made.get(call, known)
-        if before not in (now, _MAY_BE) or (evidence.makes and _shows(evidence)):
+        shows = evidence.makes and not once and _shows(evidence)
+        if before not in (now, _MAY_BE) or shows:
             count = 0.0
         if evidence.round != last:
             # What is started again under another name was not waited for, however long it took.
-            count, calls = count + (1.0 if starts else 1.0 - evidence.rested), calls + 1
+            count += 1.0 if starts or once else 1.0 - evidence.rested
+            calls += 1
         keep(self._made, call, (count, calls, evidence.round, now), _MADE)
         threshold = _TWICE if evidence.makes else _STARTS
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if evidence.round == last or not reaches(count * self._settings.sensitivity, threshold):
             return None
         # Under an id of its own it may be meant, so that nothing is refused.
-        once = evidence.tool in self._settings.once and not marked
+        denies = once and not marked
+        key = call if denies and evidence.guessed else evidence.call or call
         rule = "done_before.marked" if marked else "done_before"
         return self.found(
             rule if evidence.makes else "started_again", count, threshold,
-            again_key(evidence.call or call), evidence, times=calls + (not evidence.makes),
-            max_action=Action.DENY if once else Action.HINT,
+            again_key(key), evidence, times=calls + (not evidence.makes),
+            max_action=Action.DENY if denies else Action.HINT,
             # The next one would be the third.
-            own=Action.DENY if once else None,
+            own=Action.DENY if denies else None,
         )  # fmt: skip
 
-    def _unanswered(self, call: int, evidence: Evidence) -> Detection | None:
+    def _unanswered(self, calls: tuple[int | None, ...], evidence: Evidence) -> Detection | None:
         """Handles a call that makes something, if it is not known whether it did."""
         if not (evidence.makes and evidence.unanswered):
             return None
         # What may have been done counts as done, so that the next success is the second.
-        keep(self._made, call, (1.0, 1, evidence.round, _MAY_BE), _MADE)
-        key = again_key(evidence.call or call)
+        for call in calls:
+            if call is not None:
+                keep(self._made, call, (1.0, 1, evidence.round, _MAY_BE), _MADE)
+        key = again_key(evidence.call or 0)
         return self.found("may_be_done", 1, 1, key, confidence=0.6, tool=evidence.tool)
 
 

@@ -88,12 +88,17 @@ class Call(NamedTuple):
     without."""
 
 
-def deed_of(call: Call) -> int | None:
-    """Identity of a call without the ids that mark its request; None if there are none."""
+def deed_of(call: Call, *, once: bool) -> int | None:
+    """Identity of a call without the ids that mark its request; None if there are none.
+
+    Of what is declared to be done once, whatever such an id looks like.
+    """
     arguments = call.arguments
     if not isinstance(arguments, dict):
         return None
     named = cast("dict[str, object]", arguments)
+    if once:
+        return None if WORDS["request ids"].isdisjoint(named) else call.change
     kept = normalize.without_request_ids(named)
     return key_of(canonical(kept), call.seed) if 0 < len(kept) < len(named) else None
 

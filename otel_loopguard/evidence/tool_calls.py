@@ -361,7 +361,7 @@ class ToolCallExtractor:
         )
         refusal = self._told(found, step, reading, call.raw, name)
         if found.makes:
-            found.deed = calls.deed_of(call)
+            found.deed = calls.deed_of(call, once=found.tool in self._settings.once)
         if outcome.key is not None:
             # What is known to one agent is news to another; those beyond share one sketch.
             reader = agent if agent in self._novelty or len(self._novelty) < _READERS else 0
@@ -574,15 +574,13 @@ class ToolCallExtractor:
 
     def refused(self, step: Step) -> int:
         """Round of a refused call, about which nothing else is recorded."""
-        exact = self._calls.identify(
-            step, prepare(step, self._settings.tuning.calls.value_chars), None
-        ).exact
+        exact = self.call_of(step).exact
         return self._rounds.add(step.start, step.end or 0, agent_key(maker_of(step)), exact)
 
-    def call_of(self, step: Step) -> int | None:
-        """Key of a call before it has an outcome; None if its arguments are not known yet."""
+    def call_of(self, step: Step) -> Call:
+        """Identity of a call before it has an outcome."""
         reading = prepare(step, self._settings.tuning.calls.value_chars)
-        return self._calls.identify(step, reading, None).key
+        return self._calls.identify(step, reading, None)
 
     def _effect(self, tool: str, name: ToolName, arguments: object) -> Effect:
         declared = self._settings.effects.get(tool)

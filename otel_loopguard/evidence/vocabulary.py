@@ -17,6 +17,7 @@ _LISTS: Final = {
 }
 WORDS: Final = {says: frozenset(words) for says, words in _LISTS.items()}
 """Single words, by what they say."""
+WORDS["volatile"] |= WORDS["request ids"]
 FILE_ARGUMENTS: Final = _LISTS["names a file"]
 """Arguments that name a file, the surest one first."""
 COMMAND_ARGUMENTS: Final = _LISTS["holds a command"]

@@ -247,7 +247,8 @@ def _concerns(session: Session, decision: Decision, task: Task, agent: str | Non
     """
     if decision.source is Source.GRAPH_LOOP:
         asks = decision.action is Action.ASK
-        return asks or session.denies(task.tool or "", task.args, task.agent or agent)
+        by = session.denied_by(task.tool or "", task.args, task.agent, within=agent)
+        return asks or by is not None
     call = session.call_of(Step(Kind.TOOL, task.tool, agent=task.agent or agent, args=task.args))
     if call is None:  # its arguments are not known
         return task.tool == decision.tool

@@ -348,6 +348,7 @@ class SessionHandle:
                 loops=tuple(
                     LoopState.of(
                         loop, settings, self.guard._decisions.digest(loop.id), policy.reasons(loop),
+                        policy.tools(loop),
                         heard=hearing.counts(loop),
                         allowed=bool(loop.keys & (allowed or frozenset())),
                     )
@@ -401,16 +402,23 @@ class SessionHandle:
         with self.guard._settled():
             self._session.allowed = calls
 
-    def denies(
+    def denies(self, tool: str, args: object) -> bool:
+        """True if a call that is about to run belongs to a denied loop."""
+        return self.denied_by(tool, args) is not None
+
+    def denied_by(
         self, tool: str, args: object, *, span_id: int = 0, agent: str | None = None
-    ) -> bool:
-        """True if a call that is about to run belongs to a denied loop.
+    ) -> str | None:
+        """Id of the decision by which a call that is about to run is denied; None if it is not.
 
         Args:
             tool: Name of the tool.
             args: Its arguments; None if they are not known.
             span_id: The current span, which identifies the calling agent.
-            agent: The calling agent, where no span identifies it.
+            agent: The calling agent, where its name is known that its steps have.
+
+        Returns:
+            The id; empty where it is not known which decision denied the loop.
         """
         guard = self.guard
         if isinstance(args, str) and len(args) <= guard.settings.tuning.calls.value_chars:
@@ -418,8 +426,9 @@ class SessionHandle:
         with guard._settled():
             opened = guard._opened(span_id)
             if opened is None:
-                return self._session.denies(tool, args, agent)
-            return self._session.denies(tool, args, opened.agent, (opened.lane, opened.inner))
+                return self._session.denied_by(tool, args, agent)
+            lanes = opened.lane, opened.inner
+            return self._session.denied_by(tool, args, agent, within=opened.agent, lanes=lanes)
 
     def cycles(self) -> tuple[AgentCycle, ...]:
         """Returns the newest 32 agent cycles, oldest first."""

@@ -255,8 +255,7 @@ class HookGuard:
 
     def _denial(self, session: str) -> Control | None:
         """The deny that calls of denied loops are refused with, also once it was lowered."""
-        flag = self._flag(session)
-        return flag.control if flag.control.action is Action.DENY else flag.denial
+        return self._flag(session).denial
 
     def _insists(self, session: str, at: int) -> bool:
         """True if a refusal was heard before this call was asked for."""
@@ -279,13 +278,12 @@ class HookGuard:
         if control.action in _HELD:
             return self._answer_to_stop(event, control)
         denial, found = self._denial(event.session), self.guard.find(event.session)
-        if (
-            denial is not None
-            and found is not None
-            and found.denies(step.name or "", step.args, agent=step.agent)
-        ):
-            said = str(denial)
-            return HookAnswer(Reply.DENY, self._with_way_out(said, "allow", event.session))
+        if denial is not None and found is not None:
+            tool = step.name or ""
+            by = found.denied_by(tool, step.args, agent=step.agent)
+            if by is not None:
+                said = str(self._flag(event.session).denial_of(tool, by) or denial)
+                return HookAnswer(Reply.DENY, self._with_way_out(said, "allow", event.session))
         if control.action is Action.ASK and control.decision is not None:
             return self._question(event, step, control.decision)
         return NOTHING

@@ -707,8 +707,10 @@ class ToolCall:
     def _refused(self, began: int) -> str | None:
         on_choice = self._adapter.on_choice
         refused = None
+        # The name is that of the call's span only where the adapter writes it.
+        agent = self.agent if self._adapter.writes_span(self) else None
         for args in spellings(self.args):
-            refused = flag_refuses(self._found, self.tool, args)
+            refused = flag_refuses(self._found, self.tool, args, agent=agent)
             if refused is not None:
                 # The span of the refusal has to be one of the same call.
                 self.args = args

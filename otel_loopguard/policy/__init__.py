@@ -97,6 +97,9 @@ _KEYS: Final = 256
 _REPEATS: Final = 16
 # Rungs that a loop goes down: something new beside a loop does not keep it alive for ever.
 _DESCENTS: Final = 3
+# In place of that number: a loop that was denied at once. What its calls do is to be done once,
+# whatever succeeds beside it, and however long the run is.
+_ONCE: Final = 0xFFFF
 _WARNINGS: Final = "warnings"
 
 
@@ -167,6 +170,10 @@ class Policy:
         repeats = reversed(self.repeats.items())
         return next((one.because for call, one in repeats if call in loop.keys), ())
 
+    def tools(self, loop: Loop) -> tuple[str, ...]:
+        """Returns the tools of the repeated calls of a loop, by name."""
+        return tuple(sorted({one.tool for call, one in self.repeats.items() if call in loop.keys}))
+
     def judge(  # noqa: PLR0913, PLR0917
         self, found: Iterable[Detection], number: int, moment: int, time: int = 0,
         hearing: Hearing = UNASKED, seen: Evidence | None = None,
@@ -176,7 +183,9 @@ class Policy:
             return []
         # Between two equally strong ones the first source takes precedence.
         found = sorted(found, key=_place)
-        verdicts = [_at_once(one, number, self._strongest) for one in found if one.own is not None]
+        verdicts = [
+            _at_once(one, number, moment, self._strongest) for one in found if one.own is not None
+        ]
         for one in verdicts:
             if one.action is Action.DENY:
                 # Its calls are refused from now on.
@@ -196,7 +205,7 @@ class Policy:
             verdicts.append(best)
         over = self._one_too_many(verdicts)
         if over is not None:
-            verdicts.append(_at_once(over, number, self._strongest))
+            verdicts.append(_at_once(over, number, moment, self._strongest))
         # The strongest last, which a span keeps; of equals the one that takes precedence.
         return sorted(verdicts, key=lambda one: (one.action.rank, -_place(one.detection)))
 
@@ -250,13 +259,15 @@ class Policy:
         """Takes one confirmation off every loop after a success with news."""
         settings, patience = self._settings, self._settings.hint_climbs_after
         for loop in self.loops:
-            if loop.action in LASTING or loop.descents >= _DESCENTS:
+            if loop.action in LASTING or loop.descents == _DESCENTS:
                 continue
             if patience:
                 loop.rounds = max(loop.rounds - 1, 0)
             elif not loop.confirmed:
                 continue
             loop.confirmed = max(loop.confirmed - 1, 0)
+            if loop.descents == _ONCE:
+                continue
             # The highest rung that its confirmations still reach.
             stays = [
                 rung.action
@@ -284,6 +295,11 @@ class Policy:
     def denies(self, call: int) -> bool:
         """True if a call belongs to a loop that is denied or worse."""
         return any(loop.action.stops and call in loop.keys for loop in self.loops)
+
+    def denial(self, call: int) -> str:
+        """Id of the decision by which a denied call is known to be denied; empty if none is."""
+        loops = (loop for loop in self.loops if loop.action.stops and call in loop.keys)
+        return next((loop.decision for loop in loops if loop.decision), "")
 
     def overruns(self, call: int) -> bool:
         """True if a denied call went on for as long as ends a run, also where none may end."""
@@ -403,16 +419,11 @@ class Policy:
         return bool(wait and time and loop.since) and abs(time - loop.since) < wait * 1e9
 
     def _fade(self, number: int) -> None:
-        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls.
-
-        What `once_tools` declares is to be done once, however long the run is.
-        """
+        """Forgets the loops that were not seen for `tuning.policy.forget_after` calls."""
         oldest = number - self._settings.tuning.policy.forget_after
         if self.loops and self.loops[0].last < oldest:
             self.loops = [
-                loop
-                for loop in self.loops
-                if loop.last >= oldest or (loop.found is not None and loop.found.own is Action.DENY)
+                loop for loop in self.loops if loop.last >= oldest or loop.descents == _ONCE
             ]
 
 
@@ -421,12 +432,15 @@ def _by_patience(loop: Loop, rounds: int) -> Action:
     return IGNORED[min(loop.rounds // rounds, len(IGNORED) - 1)]
 
 
-def _at_once(detection: Detection, number: int, strongest: Action) -> Verdict:
+def _at_once(detection: Detection, number: int, moment: int, strongest: Action) -> Verdict:
     """The verdict of a detection that brings its own action: once, and no further."""
     own = Action.HINT if detection.own is None else detection.own
     action = min(own, strongest, key=rank)
     keys = keys_of(detection)
-    return Verdict(action, detection, Loop(keys, min(keys), action, 0, number, 0, found=detection))
+    loop = Loop(
+        keys, min(keys), action, 0, number, moment, descents=_ONCE, found=detection
+    )  # fmt: skip
+    return Verdict(action, detection, loop)
 
 
 def _defiance(loop: Loop, message: str) -> Detection:

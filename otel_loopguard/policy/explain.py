@@ -40,6 +40,8 @@ class LoopState:
         next: The next rung; None if there is none, or if only a journal has it.
         missing: How much more that takes; 0 without a next rung.
         because: Why a repeat weighs that much.
+        tools: Tools of its repeated calls; those of several are one loop where they came in turn,
+            or gave the same.
         why: What comes next or why nothing does, in a sentence.
     """
 
@@ -54,12 +56,13 @@ class LoopState:
     next: Action | None
     missing: float
     because: tuple[str, ...]
+    tools: tuple[str, ...]
     why: str
 
     @classmethod
     def of(  # noqa: PLR0913
-        cls, loop: Loop, settings: Settings, digest: str, because: tuple[str, ...], *,
-        heard: bool, allowed: bool,
+        cls, loop: Loop, settings: Settings, digest: str, because: tuple[str, ...],
+        tools: tuple[str, ...], *, heard: bool, allowed: bool,
     ) -> LoopState:  # fmt: skip
         """The state of a loop.
 
@@ -68,6 +71,7 @@ class LoopState:
             settings: Those of its guard.
             digest: Its keyed digest.
             because: Why its newest call weighs what it does.
+            tools: Those of its repeated calls.
             heard: Whether its rung was.
             allowed: Whether a person let it through.
         """
@@ -77,7 +81,7 @@ class LoopState:
             why = _ALLOWED if allowed else "not known here before its next round"
             return cls(
                 digest, "", "", "known from a journal", loop.action, loop.confirmed, None, most,
-                None, 0.0, because, why,
+                None, 0.0, because, tools, why,
             )  # fmt: skip
         strongest, stops = min(found.max_action, most, key=rank), found.max_action.stops
         counted, weight = (loop.confirmed, found.weight) if stops else (float(loop.rounds), 1.0)
@@ -98,7 +102,7 @@ class LoopState:
             why = f"waits until the {loop.action} was heard: no round before that counts"
         return cls(
             digest, found.detector, found.reason, found.message, loop.action, counted, weight,
-            strongest, None if ahead is None else ahead[2], missing, because, why,
+            strongest, None if ahead is None else ahead[2], missing, because, tools, why,
         )  # fmt: skip
 
 
@@ -182,6 +186,8 @@ class Explanation:
         yield from map(decision_line, self.decisions)
         for loop in self.loops:
             yield f"  loop {loop.loop[:8]} on {loop.action}: {loop.measured}"
+            if len(loop.tools) > 1:
+                yield f"    in turn, or with the same answer: {', '.join(map(repr, loop.tools))}"
             last = "" if loop.weight is None else f"; the last round weighs {loop.weight:.2g}"
             yield f"    counted {loop.counted:.2g} since its hint{last}{_because(loop.because)}"
             yield f"    next: {loop.why}"

@@ -517,6 +517,8 @@ class JournalBuffer:
 
 
 _LASTING: Final = (Action.PAUSE, Action.ABORT)
+_DENIED: Final = 32
+"""Denies that are known: one for each loop that a policy remembers."""
 
 
 class JournalReplay:
@@ -541,6 +543,8 @@ class JournalReplay:
         # The decision that the flag stood for; None if it was down.
         self.standing: Decision | None = None
         self.troubled = False
+        # Denies since the loops began: a flag that went down leaves the loops denied.
+        self.denied: deque[Decision] = deque(maxlen=_DENIED)
         # Loops whose rung was only noted by a guard in mode shadow: nobody has heard it.
         self._noted: set[int] = set()
         # The newest call and whether it succeeded: it calms loops, unless it shows one.
@@ -609,6 +613,8 @@ class JournalReplay:
             self.policy.ended = self.policy.ended or decision.action is Action.ABORT
         if decision.shadow:
             return
+        if decision.action is Action.DENY:
+            self.denied.append(decision)
         standing = self.standing
         if standing is None or decision.action.rank >= standing.action.rank:
             self.standing = decision
@@ -621,8 +627,9 @@ class JournalReplay:
                 self._restored(lasts=lasts)
             return
         stopped = self.standing is not None and self.standing.action.stops
-        if mark is Mark.CLEARED or self.policy.ended or stopped:
+        if mark is Mark.CLEARED or self.policy.stops or stopped:
             self.policy.start_over()
+            self.denied.clear()
         self.standing = None
         self.known.turn += mark is Mark.TURN
         self.detectors.user_turn()
@@ -635,3 +642,4 @@ class JournalReplay:
         self.epochs += 1
         if not (lasts or self.policy.ended):
             self.policy.start_over()
+            self.denied.clear()

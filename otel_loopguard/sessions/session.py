@@ -54,6 +54,8 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.journal import JournalBuffer, JournalReplay, MarkName
     from otel_loopguard.sessions.requested_calls import RequestedCalls
 
+_SEVERAL: Final = 2
+"""Agents from which on it has to be known which one asks."""
 _MOST: Final = 256
 """Tools whose last caller is known: no model is given more."""
 
@@ -89,6 +91,10 @@ _SILENT_TURNS = 8
 _TOOL, _MODEL, _WRITE = Kind.TOOL, Kind.MODEL, Effect.WRITE
 
 
+_Caller = tuple["str | None", int]
+"""Name and lane of the agent of a call, as its step has them."""
+
+
 class State:
     """The parts of a session that judge its steps, and their state.
 
@@ -102,12 +108,14 @@ class State:
         silence: Model calls after a deny and without a tool call since; None for none.
         contexts: Sizes of its contexts; None before the first is known.
         firsts: Trace and span that showed the newest calls, answers and errors first.
-        callers: The agent and lane that called each tool last.
+        callers: By tool and the agent whose run the call was in (None where that is not known),
+            the name and the lane that its last call there had.
+        agents: Names of two agents that made calls, or of the only one.
     """
 
     __slots__ = (
-        "callers", "contexts", "detectors", "extractors", "firsts", "policy", "progress", "record",
-        "silence", "turns",
+        "agents", "callers", "contexts", "detectors", "extractors", "firsts", "policy", "progress",
+        "record", "silence", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -123,7 +131,22 @@ class State:
         self.silence: Silence | None = None
         self.contexts: ContextSizes | None = None
         self.firsts: dict[int, _Spot] = {}
-        self.callers: dict[str, tuple[str | None, int]] = {}
+        self.callers: dict[tuple[str, str | None], _Caller] = {}
+        self.agents: frozenset[str] = frozenset()
+
+    def caller(self, tool: str, within: str | None) -> _Caller | None:
+        """The name and the lane by which an agent has called a tool; None if it has not.
+
+        An agent is known by the run that it is in, for the span of a call may name it otherwise.
+        Where the run is not known, it is the one agent of the session, or none.
+        """
+        tool = tool[:NAMED]
+        if within is not None and (tool, within) in self.callers:
+            return self.callers[tool, within]
+        if len(self.agents) >= _SEVERAL:
+            return None
+        known = ((run, one) for (name, run), one in self.callers.items() if name == tool)
+        return next((one for run, one in known if run is None or within is None), None)
 
 
 class Session:
@@ -268,18 +291,24 @@ class Session:
         state.record.step(step)
         if step.kind is _TOOL:
             state.silence = None
-            name, callers = (step.name or "")[:NAMED], state.callers
             if step.error and step.refused:
-                # A refused call belongs to the agent that made it before.
-                step.agent, lane = callers.get(name, (step.agent, 0))
-                step.lane = step.lane or lane
-            elif len(callers) < _MOST or name in callers:
-                callers[name] = step.agent, step.lane
+                # A refused call has the name by which its agent made it before.
+                agent, lane = state.caller(step.name or "", step.within) or (step.agent, 0)
+                step.agent, step.lane = agent, step.lane or lane
+                return
+            callers, place = state.callers, ((step.name or "")[:NAMED], step.within)
+            if len(callers) < _MOST or place in callers:
+                callers[place] = step.agent, step.lane
+            if step.agent is not None and len(state.agents) < _SEVERAL:
+                state.agents |= {step.agent[:NAMED]}
 
     def call_of(self, step: Step) -> int | None:
         """Key of a call before it has an outcome; None if its arguments are not known yet."""
         calls = self._calls(step)
-        key = None if calls is None else calls.call_of(step)
+        return None if calls is None else self._covered(calls.call_of(step).key)
+
+    def _covered(self, key: int | None) -> int | None:
+        """A key as loops have it: covered where there is a journal."""
         return key if key is None or self.journal is None else self.journal.cover(key)
 
     def _calls(self, step: Step) -> ToolCallExtractor | None:
@@ -287,31 +316,48 @@ class Session:
         extractors = self.state.extractors.get(step)
         return next((one for one in extractors if isinstance(one, ToolCallExtractor)), None)
 
-    def denies(
-        self, tool: str, args: object, agent: str | None, lanes: Iterable[int] | None = None
-    ) -> bool:
-        """True if a call that is about to run belongs to a denied loop.
+    def denied_by(
+        self, tool: str, args: object, agent: str | None = None, *, within: str | None = None,
+        lanes: Iterable[int] | None = None,
+    ) -> str | None:  # fmt: skip
+        """Id of the decision by which a call that is about to run is denied; None if it is not.
 
-        Without lanes, as where no span is known, that of the tool's last call counts.
+        Empty where the call is denied, and by which decision is not known.
+
+        Args:
+            tool: Name of the tool.
+            args: Its arguments; None if they are not known.
+            agent: Name of the agent that makes it, as its steps have it; None if that is not known.
+            within: Name of the agent whose run it is in.
+            lanes: Lanes it may be in; without, as where no span is known, that of the tool's last
+                call counts.
         """
         state = self.state
-        if state.policy.denies(receiver(tool, args)):
-            return True
+        to = self._covered(receiver(tool, args))
+        if to is not None and state.policy.denies(to):
+            return state.policy.denial(to)
+        name, lane = state.caller(tool, within) or (within, 0)
+        names = {within, name} if agent is None else {agent}
         if args is None:
             decision = self.flag.control.decision
-            return decision is not None and decision.tool == tool
-        caller, lane = state.callers.get(tool[:NAMED], (agent, 0))
-        makers = product({agent, caller}, {0, lane} if lanes is None else set(lanes))
+            known = {one for (of, _), (one, _) in state.callers.items() if of == tool[:NAMED]}
+            mine = not known or not known.isdisjoint(names)
+            found = mine and decision is not None and decision.tool == tool
+            return decision.id if found and decision is not None else None
+        makers = product(names, {0, lane} if lanes is None else set(lanes))
         calls = (Step(Kind.TOOL, tool, args=args, agent=name, lane=at) for name, at in makers)
-        return any(self._denied_key(call) is not None for call in calls)
+        keys = (key for call in calls if (key := self._denied_key(call)) is not None)
+        return next(map(state.policy.denial, keys), None)
 
     def _denied_key(self, step: Step) -> int | None:
         """Key under which a call is denied: its own, that it is done again, or its tool's."""
         state, calls = self.state, self._calls(step)
-        call, tool = None if calls is None else calls.call_of(step), tool_key(step.name or "")
-        keys = (tool,) if call is None else (call, again_key(call), tool)
-        covered = keys if self.journal is None else map(self.journal.cover, keys)
-        return next((key for key in covered if state.policy.denies(key)), None)
+        keys = [tool_key(step.name or "")]
+        if calls is not None:
+            call = calls.call_of(step)
+            made = [key for key in map(self._covered, (call.key, call.exact)) if key is not None]
+            keys = [*made[:1], *map(again_key, made), *keys]
+        return next((key for key in keys if state.policy.denies(key)), None)
 
     def report(self) -> Report:
         """Returns its report."""
@@ -407,6 +453,8 @@ class Session:
         if journal is None:
             return
         past.settle()
+        for denied in past.denied:
+            self.flag.recall_denial(denied, hint(denied))
         state.detectors.adopt(past.detectors, Evidence)
         calls = cast("ToolCallExtractor", state.extractors.made(ToolCallExtractor))
         calls.adopt(past.known.pace, past.known.habits, past.tools, past.rounds)
@@ -523,7 +571,7 @@ class Session:
                 found = [] if spent is None else state.detectors.observe(spent)
         moment = self._round_of(step)
         handoff = step.kind is Kind.HANDOFF
-        call = refused_to(step.name) if handoff else self.call_of(step)
+        call = self._covered(refused_to(step.name)) if handoff else self.call_of(step)
         key = call if handoff else self._denied_key(step)
         if self.troubled and key is not None and state.policy.denies(key):
             name = step.name or ""

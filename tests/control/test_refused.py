@@ -3,7 +3,7 @@
 import json
 import logging
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pytest
@@ -140,6 +140,34 @@ def test_a_denied_call_is_refused_also_after_others(run: Run) -> None:
     assert control.current().action == "allow"
     assert refusal() == ("deny", "policy")
     assert refusal("list", {"path": "b"}) is None
+
+
+@pytest.mark.parametrize(
+    "named", [True, False], ids=["its calls have another name", "its calls have none"]
+)
+def test_who_asks_is_known_by_the_current_span(run: Run, named: bool) -> None:
+    """The loop of one agent is no other's. Where no span tells who asks, none of several does."""
+
+    def agent(name: str) -> AbstractContextManager[object]:
+        said = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": name}
+        return run.tracer.start_as_current_span(f"invoke_agent {name}", attributes=said)
+
+    def call_as(name: str, error: str | None = None) -> None:
+        more = {"gen_ai.agent.name": f"the {name}"} if named else {}
+        tool_call(run.tracer, more=more, error=error)
+
+    with agent("lead"):
+        with agent("a"):
+            for _ in range(4):
+                call_as("a")
+            assert refusal() == refusal(args=None) == ("deny", "policy")
+        assert refusal() is refusal(args=None) is None
+        with agent("b"):
+            assert refusal() is None
+            call_as("b", "no connection")
+        with agent("a"):
+            assert refusal() == ("deny", "policy")
+    assert refusal() is None
 
 
 def test_results_so_far_come_with_the_stop(run: Run) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from otel_loopguard import LoopGuard, Settings, control, session
+from otel_loopguard import LoopGuard, Settings, control, semconv, session
 from otel_loopguard.core import Kind, Step
 from tests.calls import EPOCH, SECOND, Run, call, handle_of
 from tests.detectors.alone import alone
@@ -148,6 +148,37 @@ def test_the_third_is_refused_where_it_is_declared(settings: dict[str, Any]) -> 
             text = f"Chapter {number}: {uuid.uuid4().hex} and {uuid.uuid4().hex}"
             guard.observe(call("read_page", args={"page": number}, outcome=text), key)
         assert control.refused("zorb", ORDER) is not None
+
+
+BETWEEN = {
+    "another order": ("zorb", {"sku": "B{n}"}, "done {n}"),
+    "a new page": ("read_page", {"page": "{n}"}, "{news}"),
+    "a clock": ("get_time", {}, "12:0{n}"),
+    "a file": ("write_file", {"path": "{n}.txt"}, "ok"),
+}
+
+
+@pytest.mark.parametrize(("tool", "args", "said"), BETWEEN.values(), ids=BETWEEN)
+def test_no_success_takes_back_what_is_declared(tool: str, args: dict[str, str], said: str) -> None:
+    """The third is refused, and every one after it; work beside it goes on, and is not ended."""
+    guard = LoopGuard(Settings(once_tools=frozenset({"zorb"})))
+    refused: list[bool] = []
+    with session(uuid.uuid4().hex) as key:
+        for number in range(9):
+            refused.append(control.refused("zorb", ORDER) is not None)
+            if refused[-1]:
+                step = call("zorb", args=ORDER, error=control.current().hint or "refused")
+                step.error_type = semconv.ERROR_DENY
+                guard.observe(step, key)
+            else:
+                guard.observe(call("zorb", args=ORDER, outcome="ok"), key)
+            letters = "abcdefghijklmnopqrstuvwxyz"[number:]
+            news = " ".join(letters[::step] for step in range(1, 6))
+            other = {name: value.format(n=number) for name, value in args.items()}
+            guard.observe(call(tool, args=other, outcome=said.format(n=number, news=news)), key)
+            assert control.refused(tool, other) is None or tool != "zorb"
+            control.check()
+    assert refused == [False] * 2 + [True] * 7
 
 
 WORDS = "log in to the old host by another way than before".split()

@@ -132,6 +132,25 @@ def test_what_an_agent_does_and_hears(agent: Agent, _name: str, script: str) -> 
             assert answer.reply is Reply(said or "nothing"), word
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["one process", "one for each call"])
+def test_what_is_to_be_done_once_is_refused(tmp_path: Path, restarts: bool) -> None:
+    """Whatever succeeds in between; the user's next prompt may ask for it again."""
+    agent = Agent(tmp_path, once_tools=frozenset({"pay"}))
+
+    def pay() -> Reply:
+        before, _ = agent.call({"to": "bob"}, "paid", tool="pay")
+        number = agent.calls
+        agent.call({"path": f"{number}"}, f"File {number} says {number * 7919}.", tool="Read")
+        if restarts:
+            agent.restart()
+        return before.reply
+
+    assert [pay() for _ in range(6)] == [Reply.NOTHING] * 2 + [Reply.DENY] * 4
+    agent.tell(EventKind.PROMPT, text="Pay him once more.")
+    assert pay() is Reply.NOTHING
+    agent.end()
+
+
 def test_a_guard_that_is_off_hears_and_says_nothing(tmp_path: Path) -> None:
     agent = Agent(tmp_path, enabled=False)
     answers = [agent.call() for _ in range(12)]

@@ -7,6 +7,7 @@ import pytest
 
 import otel_loopguard
 from otel_loopguard import Action, LoopGuard, Settings, control
+from otel_loopguard._control.gate import flag_refuses
 from otel_loopguard.policy.explain import Explanation
 from tests.calls import Run, call, handle_of
 
@@ -29,6 +30,34 @@ def test_what_was_counted_and_what_comes_next() -> None:
     assert loop.why == "abort at 2 more, in 2 such rounds"
     run.calls(*[SEARCH] * 2)
     assert explained(run).loops[0].why == "this is as far as it goes"
+
+
+def test_which_calls_are_one_loop() -> None:
+    """Two that alternate are: each is refused with a sentence about itself."""
+    run = Run()
+    listing = call("list_dir", {"path": "."}, "a.py b.py")
+    run.calls(*[call("read_file", {"path": "a"}, "import os\n" * 30), listing] * 4)
+    found = explained(run)
+    (loop,) = found.loops
+    assert (loop.action, loop.tools) == (Action.DENY, ("list_dir", "read_file"))
+    assert "'list_dir', 'read_file'" in str(found)
+    for tool, path in (("list_dir", "."), ("read_file", "a")):
+        refusal = flag_refuses(handle_of(run.guard), tool, {"path": path})
+        assert refusal is not None
+        assert str(refusal).startswith(repr(tool))
+        assert repr(tool) in (refusal.reason or "")
+
+
+def test_each_loop_is_refused_with_its_own_decision() -> None:
+    """Also the one that was denied first."""
+    run = Run()
+    for tool in ("search", "query"):
+        run.calls(*[call(tool, {"q": tool}, "No results for that.")] * 4)
+    for tool in ("search", "query"):
+        refusal = flag_refuses(handle_of(run.guard), tool, {"q": tool})
+        assert refusal is not None
+        assert refusal.decision is not None
+        assert refusal.decision.tool == tool
 
 
 def test_what_ended_a_session_stays_to_be_explained() -> None:
