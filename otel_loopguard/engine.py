@@ -112,7 +112,7 @@ class Engine(LoopGuard):
 
         Where another process denied a loop that no journal has shown yet, all calls are refused.
         """
-        control, found = self.read(session), self.find(session)
+        control, found = self.read(session, shown=False), self.find(session)
         known = found is not None and found.stops_a_loop
         if control.action is Action.DENY and control.decision is None and not known:
             return control

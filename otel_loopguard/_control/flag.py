@@ -102,6 +102,8 @@ PARTS: Final = 20
 _HEARD: Final = 64
 # Loops of a session that are remembered.
 _DENIALS: Final = 32
+# Texts that wait for the model: hardly more are decided between two of its calls.
+_TEXTS: Final = 4
 # Longest wait: an interrupt may precede the wake-up.
 _LONGEST_S: Final = 10.0
 # Longest wait for the machine's clock, which may be set and runs while the machine sleeps.
@@ -149,6 +151,12 @@ class Control:
         return self.hint or self.reason or self.action.value
 
 
+def _is_same_loop(one: Control, other: Control) -> bool:
+    """True if both are decisions about one loop."""
+    first, second = one.decision, other.decision
+    return first is not None and second is not None and first.loop == second.loop
+
+
 def is_reserved(name: str) -> bool:
     """True if a name is reserved for the guard itself, however it is written.
 
@@ -165,7 +173,9 @@ NOTHING = Control()
 class Flag:
     """Holds the `Control` of one session; readers take no lock.
 
-    Only `clear` lifts an abort.
+    Only `clear` lifts an abort. A text for the model waits until it was heard (`is_heard`): a
+    further decision is told after it, and takes its place only if it is about the same loop, or
+    stops the session.
 
     Attributes:
         asked: True once its runtime asked. Then a rung counts only once it was heard.
@@ -197,11 +207,14 @@ class Flag:
         self.plan: tuple[Task, ...] = ()
         self.raised_budgets: Mapping[str, float] = {}
         self.escalations = 0  # about this session, and open
+        # What the control tells the model: each as it was set, and as it is with what was quoted.
+        # The latter is content: it is given to the model of this process only, and is no part of
+        # the control, which goes to stores, servers and logs.
+        self._texts: tuple[tuple[Control, str], ...] = ()
+        self._takes_hints = False  # whether its runtime ever did: then it tells nobody otherwise
         self._hint_taken: Control | None = None
-        # The hint with what was quoted. Content: it is given to the model of this process only, and
-        # is no part of the control, which goes to stores, servers and logs.
-        self._quoting: tuple[Control, str] | None = None
-        self._read: Control | None = None  # the one that was read last
+        self._shown: Control | None = None  # the one that was given to its runtime last
+        self._read: Control | None = None  # the one that was looked at last
         self.asked = False
         self.heard: Mapping[str, int] = {}
         self.denials: Mapping[str, Control] = {}
@@ -215,17 +228,28 @@ class Flag:
         return self._run_out(now) if self._is_over(now) else now
 
     def read(self) -> Control:
-        """Returns the control to the runtime, which has heard it then."""
+        """Returns the control to its runtime, which may show it to the model."""
+        now = self._shown = self.look()
+        return now
+
+    def look(self) -> Control:
+        """Returns the control to what asks for its runtime, and shows the model nothing."""
         now = self.control
         if now is not self._read:
             self.asked, self._read = True, now
             _unheard.pop(id(self), None)
             if now.decision_id is not None:
-                self.hear(now.decision_id, clock())
+                self._note_heard(now.decision_id, clock())
         return now
 
     def hear(self, decision_id: str, at: int) -> None:
-        """Notes when a decision was heard; the first time counts."""
+        """Notes when a decision was heard, by the model too; the first time counts."""
+        self._note_heard(decision_id, at)
+        now = self._control
+        if now.decision_id == decision_id:
+            self._hint_taken = now
+
+    def _note_heard(self, decision_id: str, at: int) -> None:
         with _changing:
             newest = [(known, when) for known, when in self.heard.items() if known != decision_id]
             at = self.heard.get(decision_id, at)
@@ -234,7 +258,7 @@ class Flag:
     def unhear(self, decision_id: str) -> None:
         """Takes back that a decision was heard: its answer did not arrive."""
         with _changing:
-            self._read = None
+            self._read = self._shown = self._hint_taken = None
             self.heard = {known: at for known, at in self.heard.items() if known != decision_id}
 
     def heard_by(self, now: int) -> Mapping[str, int]:
@@ -246,9 +270,18 @@ class Flag:
 
     @property
     def is_heard(self) -> bool:
-        """True if the runtime has heard the current value, or never asked."""
-        decision_id = self._control.decision_id
-        return not self.asked or decision_id is None or decision_id in self.heard
+        """True if a call that shows no loop may lower it: it was heard, or nobody asks.
+
+        A text is heard by who takes hints once it is taken, and by others once they were given the
+        control. A refusal tells a deny again: looking is enough.
+        """
+        now = self._control
+        if not self.asked:
+            return True
+        if now.action.stops:
+            return now.decision_id is None or now.decision_id in self.heard
+        shown = now is self._shown and not self._takes_hints
+        return now.hint is None or shown or now is self._hint_taken
 
     @property
     def standing(self) -> str:
@@ -307,23 +340,24 @@ class Flag:
             now = self._control = replace(before, session=session)
             if self._hint_taken is before:
                 self._hint_taken = now
-            if self._quoting is not None and self._quoting[0] is before:
-                self._quoting = now, self._quoting[1]
+            if self._shown is before:
+                self._shown = now
 
     @property
     def quoting_hint(self) -> str | None:
         """The hint as `take_hint` gives it, with what was quoted."""
-        now, quoting = self._control, self._quoting
-        return quoting[1] if quoting is not None and quoting[0] is now else now.hint
+        now, said = self._control, "\n".join(quoting for _, quoting in self._texts)
+        return now.hint and said
 
     def take_hint(self) -> str | None:
         """Returns the hint once; None afterwards, or if there is none."""
-        now = self.read()
+        self.look()
         with _changing:
+            self._takes_hints, now = True, self._control
             if now.hint is None or now is self._hint_taken:
                 return None
             self._hint_taken = now
-            return self.quoting_hint if now is self._control else now.hint
+            return self.quoting_hint
 
     def add_part(self, result: object) -> None:
         """Adds a result to those that a stop of the session carries."""
@@ -380,10 +414,23 @@ class Flag:
                 self._control.session, action, reason, hint, decision, by, until, source,
                 remote_decision_id,
             )  # fmt: skip
-            self._quoting = None if quoting is None else (control, quoting)
-            self._put(control)
+            waiting = () if self.is_heard or action.stops else self._texts
+            waiting = tuple(one for one in waiting if not _is_same_loop(one[0], control))
+            self._tell((*waiting, (control, quoting or hint or "")))
             if action is Action.DENY:
                 self._deny(control)
+        self._wake()
+        return True
+
+    def take_back(self, over: Collection[tuple[str | None, Action]]) -> bool:
+        """Takes back texts of these decisions that nobody has heard yet; whether there are any."""
+        with _changing:
+            if self.is_heard:
+                return False
+            left = [one for one in self._texts if (one[0].decision_id, one[0].action) not in over]
+            if len(left) == len(self._texts):
+                return False
+            self._tell(tuple(left))
         self._wake()
         return True
 
@@ -452,7 +499,7 @@ class Flag:
             self.denials = {}
             action = Action.ALLOW if hint is None else Action.HINT
             now = Control(self._control.session, action, reason, hint, by=by, source=source)
-            self._put(now)
+            self._tell(((now, hint or ""),))
         self._wake()
 
     def wait(self, limit_s: float) -> bool:
@@ -512,7 +559,15 @@ class Flag:
         self._wake()
         return self._control
 
-    def _put(self, control: Control) -> None:
+    def _tell(self, texts: tuple[tuple[Control, str], ...]) -> None:
+        """Puts the control that was set last, with the texts of all of them."""
+        texts = texts[-_TEXTS:]
+        now = texts[-1][0] if texts else Control()
+        said = [one.hint for one, _ in texts if one.hint is not None]
+        hint = "\n".join(said) if said else None
+        self._put(replace(now, session=self._control.session, hint=hint), texts)
+
+    def _put(self, control: Control, texts: tuple[tuple[Control, str], ...] = ()) -> None:
         if control.until is not None:
             # First: a concurrent reader must not end the new control at the end of the old one.
             self._ends = steady() + control.until - clock()
@@ -521,7 +576,7 @@ class Flag:
         for table, listed in ((_unheard, unheard), (STOPPING, control.action.stops)):
             if listed:
                 self._list(table)
-        self._control = control
+        self._texts, self._control = texts, control
         for table, listed in ((_unheard, unheard), (STOPPING, control.action.stops)):
             if not listed:
                 table.pop(id(self), None)

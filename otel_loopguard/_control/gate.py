@@ -70,7 +70,7 @@ def check() -> None:
 
 def check_at(flag: Flag) -> Control:
     """As `check`, for the session of a flag, whose control it returns."""
-    control = flag.read()
+    control = flag.look()
     if control.action is Action.ABORT:
         raise _stop(flag, control)
     return control
@@ -197,6 +197,7 @@ def gate(limit_s: float | None = None) -> Gate:
 
 def gate_at(flag: Flag, limit_s: float | None = None, *, block: bool = False) -> Gate:
     """As `gate`, for the session of a flag; `block` waits here even where a loop runs."""
+    flag.read()
     control = check_at(flag)
     if control.action is not Action.PAUSE:
         return Gate(control)
@@ -328,7 +329,7 @@ def _check(by: str | None, **texts: object) -> None:
 
 
 def _passed(flag: Flag, *, in_time: bool) -> Control:
-    control = flag.control
+    control = flag.read()
     if control.action is Action.ABORT or not in_time:
         raise _stop(flag, control)
     return control
@@ -409,7 +410,7 @@ def flag_refuses(
     """
     if found is None:
         return None
-    flag, control = found.flag, found.flag.read()
+    flag, control = found.flag, found.flag.look()
     if control.action in (Action.PAUSE, Action.ABORT):
         note_refusal(flag, control.hint, control.reason)
         return control

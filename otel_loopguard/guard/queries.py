@@ -134,11 +134,12 @@ class SessionQueries:
         with self._settled():
             return self._sessions.named(session, now()).flag
 
-    def read(self, session: str) -> Control:
+    def read(self, session: str, *, shown: bool = True) -> Control:
         """Returns the control of a session to its runtime, which has heard it then.
 
         Args:
             session: Its key; that it was asked for is known once the session is.
+            shown: Whether its text reaches the runtime.
         """
         flag = self.flag_of(session)
         if flag is None:
@@ -146,7 +147,9 @@ class SessionQueries:
                 flag = self.flag_of(session)
                 if flag is None:
                     self._sessions.awaited[session] = None
-        return Control(session) if flag is None else flag.read()
+        if flag is None:
+            return Control(session)
+        return flag.read() if shown else flag.look()
 
     def report(self, session: str) -> Report | None:
         """Returns the report of a session by its key, or None if the session is not known."""

@@ -282,11 +282,13 @@ class Policy:
                 loop.descents += 1
                 loop.shown = 0
 
-    def moved(self, call: int) -> None:
-        """Ends a loop whose call got a new answer, as what it watches has changed."""
-        self.loops = [
-            loop for loop in self.loops if call not in loop.keys or loop.action in LASTING
-        ]
+    def moved(self, call: int) -> set[tuple[str, Action]]:
+        """Ends the loops of a call that got a new answer; the decisions about them, by id."""
+        over = [one for one in self.loops if call in one.keys and one.action not in LASTING]
+        for loop in over:
+            self.loops.remove(loop)
+        # Of a loop that something stronger speaks for, the id is that of another decision.
+        return {(loop.decision, loop.action) for loop in over}
 
     def knows(self, call: int | None) -> bool:
         """True if a call belongs to a remembered loop."""

@@ -333,7 +333,7 @@ class TenantGuard:
         own = {(span.trace_id, span.span_id) for span in spans}
         return {place: annotation for place, annotation in found.items() if place in own}
 
-    async def read(self, session: str) -> Control:
+    async def read(self, session: str, *, shown: bool = True) -> Control:
         """Returns the control of a session to its runtime, which has heard it then.
 
         Of a session that is not known it waits for what the store has, for 0.2 s at most.
@@ -349,7 +349,7 @@ class TenantGuard:
             self.guard.look_up(session, answer)
             with suppress(asyncio.TimeoutError):
                 await asyncio.wait_for(answered.wait(), _LOOK_UP_S)
-        return self.guard.read(session)
+        return self.guard.read(session, shown=shown)
 
     async def refusal(self, session: str, tool: str, arguments: object) -> Control:
         """Returns the control that refuses a call of a tool, or one that allows it.
@@ -357,7 +357,7 @@ class TenantGuard:
         Where another worker denied a loop, the journal says which calls it has, and whether it is
         denied still once another call lowered the flag.
         """
-        control, flag = await self.read(session), self.guard.flag_of(session)
+        control, flag = await self.read(session, shown=False), self.guard.flag_of(session)
         denial = control if control.action is Action.DENY or flag is None else flag.denial
         if self._leases is not None and denial is not None and denial.decision is None:
             with suppress(StoreError):

@@ -523,16 +523,21 @@ class Session:
         if call and seen.error and state.policy.denies(call):
             return self._defied(call, seen.tool, number, seen.round, step, seen)
         if call and seen.changed and not seen.error:
-            state.policy.moved(call)
+            self._moved(call)
         return None
+
+    def _moved(self, key: int) -> None:
+        """Ends the loops of a call, and takes back what nobody has heard about them."""
+        if self.flag.take_back(self.state.policy.moved(key)):
+            self._mark("LOWERED")
 
     def _works_again(self, key: int) -> None:
         """Ends the loop of an agent's failing model calls, and what was decided about it."""
         state = self.state
         key = key if self.journal is None else self.journal.cover(key)
         if state.policy.knows(key):
-            state.policy.moved(key)
-            if self.flag.raised and not state.policy.stops:
+            self._moved(key)
+            if self.flag.raised and self.flag.is_heard and not state.policy.stops:
                 self.flag.lower()
                 self._mark("LOWERED")
 
@@ -690,13 +695,13 @@ class Session:
         return [Finding(verdict) for verdict in unheeded]
 
     def _calm(self, seen: Evidence | None, number: int) -> None:
-        """Clears a hint or a deny after a success or a call outside of every loop."""
-        state = self.state
+        """Clears what was heard, or a deny that is over, after a call that shows no loop."""
+        state, flag = self.state, self.flag
         over = state.policy.calm(number, succeeded=seen is not None and self._succeeded(seen))
         outside = seen is None or not state.policy.knows(seen.call)
-        outside = outside and not stops_handoffs(self.flag.control)
-        if self.flag.raised and (over or (outside and self.flag.is_heard)):
-            self.flag.lower()
+        outside = outside and not stops_handoffs(flag.control)
+        if flag.raised and ((over or outside) if flag.is_heard else (over and flag.stops)):
+            flag.lower()
             self._mark("LOWERED")
 
     def _succeeded(self, seen: Evidence) -> bool:

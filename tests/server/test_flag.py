@@ -14,7 +14,7 @@ from otel_loopguard import Action, Settings
 from otel_loopguard._control.flag import Flag
 from otel_loopguard.server import Server
 from otel_loopguard.server.app import Changes
-from tests.server.serving import CLIENT, call, control, post, send, serving
+from tests.server.serving import CLIENT, asking, call, control, post, send, serving
 
 
 def act(server: Server, action: str, session: str = "chat-1", **body: str) -> httpx.Response:
@@ -32,6 +32,20 @@ def test_the_control_says_what_was_decided_and_why() -> None:
         assert "search" in row["reason"]
         assert row["hint"]
         assert "nothing was found" not in json.dumps(row)
+
+
+def test_who_asks_about_a_call_has_heard_no_hint() -> None:
+    """It stays until the control is asked for, also when the call found something new."""
+    with serving(guard=Settings(budget_tokens=1000, budget_action="hint")) as server:
+        chat, found = asking("read"), call(1)
+        chat["attributes"] |= {"gen_ai.usage.input_tokens": 900}
+        found["attributes"]["gen_ai.tool.call.result"] = "Rain is expected in the north tonight."
+        assert control(server)["hint"] is None
+        post(server, chat)
+        body = {"tool": "search", "arguments": {"q": "x"}}
+        CLIENT.post(f"{server.url}/v1/sessions/chat-1/control", json=body)
+        post(server, found)
+        assert "900 of 1000 tokens" in control(server)["hint"]
 
 
 def test_a_deny_refuses_the_calls_of_its_loop() -> None:
