@@ -256,6 +256,15 @@ def by_breaker(agent: Insisting) -> None:
     agent.ends(stop.value)
 
 
+def by_breaker_and_cut(agent: Insisting) -> None:
+    """Likewise; a limit cuts the text of what was raised."""
+    while resilience.breakers().standing("post").state == "closed":
+        resilience.breakers().ended("post", "tool", ConnectionError("reset"))
+    with pytest.raises(BreakerOpenError) as stop:
+        resilience.breakers().check("post")
+    agent.ends(BreakerOpenError(str(stop.value)[:25]))
+
+
 def by_pause(agent: Insisting) -> None:
     """The tool waits at a gate until it gives up."""
     if agent.report is None:
@@ -270,7 +279,7 @@ def by_pause(agent: Insisting) -> None:
 ENDS = [pytest.param(row.values[1], id=row.id) for row in rows(__file__, "refused")]
 
 
-@pytest.mark.parametrize("refuse", [*ENDS, raised, by_breaker, by_pause])
+@pytest.mark.parametrize("refuse", [*ENDS, raised, by_breaker, by_breaker_and_cut, by_pause])
 def test_it_is_neither_failure_nor_repeat(
     agent: Insisting, refuse: str | Callable[[Insisting], None]
 ) -> None:
@@ -283,6 +292,29 @@ def test_it_is_neither_failure_nor_repeat(
     profile = agent.guard.profiler.summary("post")
     assert profile is None or profile.calls == 0
     assert resilience.checks().learned("post", ARGS) is None
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "BreakerOpenError: the index is closed",
+        "otel_loopguard.errors.LoopGuardPaused('the index is closed')",
+        "LoopGuardAbort('x')",
+        "loopguard_deny(x)",
+        LoopGuardAbort("stuck (session 'another' aborted)", "another"),
+        LoopGuardPaused("held (session 'another' was paused)", "another"),
+        BreakerOpenError("the breaker of 'another' is open"),
+    ],
+)
+def test_what_reads_like_a_refusal_or_is_one_of_another_session_is_a_failure(
+    agent: Insisting, error: str | Exception
+) -> None:
+    """Also after a refusal of its own."""
+    agent.told()
+    for _ in range(6):
+        agent.ends(error, "fetch", error__type="tool_error")
+    assert agent.report.failures == 6
+    assert agent.decisions[0].action is Action.HINT
 
 
 def test_what_only_messages_tell_is_no_evidence_either(agent: Insisting) -> None:
