@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 __all__ = [
-    "DIAGNOSES", "RUNGS", "STRATEGIES", "UNASKED", "Diagnose", "Diagnoser", "Hearing", "Loop",
-    "Policy", "Repeat", "Verdict", "alternatives", "certainty_of", "diagnose", "diagnoser",
-    "follow_ups_of", "source_of",
+    "AGAIN", "DIAGNOSES", "RUNGS", "STRATEGIES", "UNASKED", "Diagnose", "Diagnoser", "Hearing",
+    "Loop", "Policy", "Repeat", "Verdict", "alternatives", "certainty_of", "diagnose", "diagnoser",
+    "follow_ups_of", "only_refused", "source_of",
 ]  # fmt: skip
 
 _SOURCES: Final = {
@@ -98,6 +98,8 @@ _REPEATS: Final = 16
 # Rungs that a loop goes down: something new beside a loop does not keep it alive for ever.
 _DESCENTS: Final = 3
 _WARNINGS: Final = "warnings"
+AGAIN: Final = "exact_repeat"
+"""The detector in whose name a refused call counts that is asked for again."""
 
 
 class Policy:
@@ -432,9 +434,18 @@ def _at_once(detection: Detection, number: int, strongest: Action) -> Verdict:
 def _defiance(loop: Loop, message: str) -> Detection:
     # The model was told not to: as sure as something that is not computed can be.
     return Detection(
-        "exact_repeat", "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
+        AGAIN, "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
         message=message,
     )  # fmt: skip
+
+
+def only_refused(keys: frozenset[int], tool: str, turns: int, threshold: int) -> Detection:
+    """The detection that a model asks for nothing but calls that are refused."""
+    message = (
+        f"the model was asked {turns} times, and each time its call was refused: the last one of "
+        f"{tool!r}"
+    )
+    return Detection(AGAIN, "denied_call", Severity.WARNING, 0.8, keys, turns, threshold, message)
 
 
 def _one_too_many(verdict: Verdict, count: int, limit: int) -> Detection:
