@@ -188,3 +188,9 @@ class LoopGuardPaused(LoopGuardStop):
         from otel_loopguard.core.decision import Outcome  # noqa: PLC0415  # of an error alone
 
         return Outcome.PAUSED
+
+
+REFUSALS: Final = frozenset(
+    kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)
+)
+"""Names of what is raised in place of a call's result."""

@@ -22,7 +22,7 @@ from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.worker import weak_reference
 from otel_loopguard.core import Action, Decision, Kind
 from otel_loopguard.core.progress import Milestones
-from otel_loopguard.errors import BreakerOpenError, LoopGuardAbort, LoopGuardPaused, PlanError
+from otel_loopguard.errors import REFUSALS, PlanError
 from otel_loopguard.plans import MOST_FOLLOWED, checked, follow
 from otel_loopguard.semconv import ERROR_DENY
 
@@ -318,6 +318,11 @@ class Flag:
         # Called with the condition held, so an expired control is not cleared here.
         now = self._control
         return now.action is Action.PAUSE and not self._is_over(now)
+
+    @property
+    def holds(self) -> bool:
+        """True if the session is paused or aborted."""
+        return self.held or self._control.action is Action.ABORT
 
     @property
     def waits_for_people(self) -> bool:
@@ -637,9 +642,8 @@ def any_news() -> bool:
 
 # What a session is told in place of a result is the guard's own words, which are no evidence. An
 # adapter leaves a refused call as a span with `error.type` = `loopguard_deny`. Where a framework,
-# or the application, makes a failed call or a result of it, it is known by the type of the
-# exception or by the text that the session was told.
-_RAISED: Final = {kind.__name__ for kind in (BreakerOpenError, LoopGuardAbort, LoopGuardPaused)}
+# or the application, makes a failed call or a result of it, it is known by the text that the
+# session was told. The type of the exception alone does not say which session it was raised in.
 _CALLS: Final = (Kind.TOOL, Kind.HANDOFF)
 # Refused calls whose answers have not been seen yet: as a rule those of one answer of a model.
 _UNANSWERED: Final = 16
@@ -664,21 +668,29 @@ def recognise(step: Step, flag: Flag) -> None:
     """Marks the step of a call that the guard refused, as an adapter marks its span."""
     if step.kind not in _CALLS or (step.error and step.refused):
         return
-    raised = step.error and (step.error_type or "").rpartition(".")[2] in _RAISED
-    waiting = flag.refusals or _unclaimed
-    if raised or (waiting and _is_told(step, (*flag.refusals, *_unclaimed))):
+    raised = step.error and (step.error_type or "").rpartition(".")[2] in REFUSALS
+    known = (*flag.refusals, *_unclaimed)
+    # Where it was stopped from another process, only that one knows what it was told.
+    if (known and _is_told(step, known, raised=raised)) or (raised and flag.holds):
         step.error, step.error_type = True, ERROR_DENY
         step.reading = None
 
 
-def _is_told(step: Step, known: Collection[str]) -> bool:
-    """True if the answer or the error of a call is what was told in its place."""
+def _is_told(step: Step, known: Collection[str], *, raised: bool) -> bool:
+    """True if the answer or the error of a call is what was told in its place.
+
+    Of what was raised, the text may be hidden or cut.
+    """
     # A hint may follow a result: only a text that is nothing else is no result.
     if isinstance(step.outcome, str) and step.outcome.strip() in known:
         return True
     said = step.error_text if step.error else None
-    return said is not None and any(
-        said == one or (len(one) >= _SHORT and len(said) <= len(one) + _AROUND and one in said)
+    if said is None:
+        return raised
+    return any(
+        said == one
+        or (len(one) >= _SHORT and len(said) <= len(one) + _AROUND and one in said)
+        or (raised and len(said) >= _SHORT and one.startswith(said))
         for one in known
     )
 

@@ -72,7 +72,7 @@ def check_at(flag: Flag) -> Control:
     """As `check`, for the session of a flag, whose control it returns."""
     control = flag.look()
     if control.action is Action.ABORT:
-        raise _stop(flag, control)
+        raise stop_of(flag, control)
     return control
 
 
@@ -331,11 +331,11 @@ def _check(by: str | None, **texts: object) -> None:
 def _passed(flag: Flag, *, in_time: bool) -> Control:
     control = flag.read()
     if control.action is Action.ABORT or not in_time:
-        raise _stop(flag, control)
+        raise stop_of(flag, control)
     return control
 
 
-def _stop(flag: Flag, control: Control) -> LoopGuardStop:
+def stop_of(flag: Flag, control: Control) -> LoopGuardStop:
     """The exception for a session that was aborted, or not resumed in time."""
     aborted = control.action is Action.ABORT
     happened = "aborted" if aborted else "was paused and not resumed in time"

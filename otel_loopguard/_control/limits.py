@@ -14,8 +14,8 @@ from opentelemetry import trace
 
 from otel_loopguard import semconv
 from otel_loopguard._control.context import current_places, flag_at, live_guards, sessions_at
-from otel_loopguard._control.flag import OBSERVERS, Flag, asks, running_trio
-from otel_loopguard._control.gate import check_at
+from otel_loopguard._control.flag import NOTHING, OBSERVERS, Flag, asks, running_trio
+from otel_loopguard._control.gate import check_at, stop_of
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action
 from otel_loopguard.errors import LoopGuardLimit
@@ -73,6 +73,7 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
         asks()
         self._scope = scope
         self._flag: Flag | None = None
+        self._seen = NOTHING
         self._lock = new_lock()
 
     def __enter__(self) -> Self:
@@ -83,8 +84,13 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
         self._task = None if self._scope is not None else _Task(_NO_TASK_TO_CANCEL)
         self._soon = _soon()
         _blocks.add(self)
-        for known in () if self._place is None else sessions_at(self._place):
-            check_at(known.flag)
+        try:
+            for known in () if self._place is None else sessions_at(self._place):
+                check_at(known.flag)
+        except BaseException:
+            # The block is not entered, and so never left.
+            self.__exit__(None, None, None)
+            raise
         return self
 
     def __exit__(self, kind: object, error: object, traceback: object) -> None:
@@ -95,7 +101,8 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
             return
         own = self._task is None or self._task.takes_back()
         if own and error is not None and not isinstance(error, Exception):
-            check_at(flag)
+            # Also where the session was resumed meanwhile: what was awaited is cancelled.
+            raise stop_of(flag, self._seen)
 
     def stop(self, flag: Flag) -> None:
         """Cancels the block if it is one of a session, from any thread."""
@@ -109,6 +116,9 @@ class cancelling(Block):  # noqa: N801  # reads as a statement: `async with cont
         with self._lock:
             if self._place is None or self._flag is not None:
                 return
+            self._seen = flag.read()
+            if self._seen.action is not Action.ABORT:
+                return  # it was resumed meanwhile
             self._flag = flag
         if self._scope is not None:
             self._scope.cancel()

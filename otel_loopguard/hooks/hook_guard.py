@@ -441,9 +441,11 @@ class HookGuard:
 
 def _step(event: HookEvent, at: int) -> Step:
     error = event.error
+    # The words are a stranger's, and the fields of the event said whether a person stopped it.
+    of_server = event.agent != "codex" and (event.tool or "").startswith("mcp__")
     return coding_tools.tool_step(
         event.agent, event.tool, event.args, event.outcome,
-        error=True if error == "" else error,
+        error=True if error == "" else error, stopped=False if of_server else None,
         call_id=event.call_id, sub_agent=event.sub_agent, start=at, end=at,
     )  # fmt: skip
 

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
 
 __all__ = [
-    "DIAGNOSES", "RUNGS", "STRATEGIES", "UNASKED", "Diagnose", "Diagnoser", "Hearing", "Loop",
-    "Policy", "Repeat", "Verdict", "alternatives", "certainty_of", "diagnose", "diagnoser",
-    "follow_ups_of", "source_of",
+    "AGAIN", "DIAGNOSES", "RUNGS", "STRATEGIES", "UNASKED", "Diagnose", "Diagnoser", "Hearing",
+    "Loop", "Policy", "Repeat", "Verdict", "alternatives", "certainty_of", "diagnose", "diagnoser",
+    "follow_ups_of", "only_refused", "source_of",
 ]  # fmt: skip
 
 _SOURCES: Final = {
@@ -101,6 +101,8 @@ _DESCENTS: Final = 3
 # whatever succeeds beside it, and however long the run is.
 _ONCE: Final = 0xFFFF
 _WARNINGS: Final = "warnings"
+AGAIN: Final = "exact_repeat"
+"""The detector in whose name a refused call counts that is asked for again."""
 
 
 class Policy:
@@ -448,9 +450,18 @@ def _at_once(detection: Detection, number: int, moment: int, strongest: Action) 
 def _defiance(loop: Loop, message: str) -> Detection:
     # The model was told not to: as sure as something that is not computed can be.
     return Detection(
-        "exact_repeat", "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
+        AGAIN, "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
         message=message,
     )  # fmt: skip
+
+
+def only_refused(keys: frozenset[int], tool: str, turns: int, threshold: int) -> Detection:
+    """The detection that a model asks for nothing but calls that are refused."""
+    message = (
+        f"the model was asked {turns} times, and each time its call was refused: the last one of "
+        f"{tool!r}"
+    )
+    return Detection(AGAIN, "denied_call", Severity.WARNING, 0.8, keys, turns, threshold, message)
 
 
 def _one_too_many(verdict: Verdict, count: int, limit: int) -> Detection:

@@ -31,7 +31,7 @@ from otel_loopguard.evidence import (
     prepare,
 )
 from otel_loopguard.evidence.normalize import NAMED
-from otel_loopguard.policy import UNASKED, Hearing, Policy, Verdict
+from otel_loopguard.policy import AGAIN, UNASKED, Hearing, Policy, Verdict, only_refused
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
@@ -42,7 +42,7 @@ from otel_loopguard.sessions.agent_cycles import (
     stops_handoffs,
 )
 from otel_loopguard.sessions.decisions import Finding, finding_of, lasting
-from otel_loopguard.sessions.stats import ContextSizes, SessionStats, Silence, Turns
+from otel_loopguard.sessions.stats import ContextSizes, Refusals, SessionStats, Silence, Turns
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:
@@ -87,7 +87,10 @@ _MOST_ALLOWED: Final = 1024
 """Calls that a person allowed, 36 bytes each: more than anybody answers for."""
 _NO_CALLS: Final = frozenset[int]()
 _SILENT_TURNS = 8
-"""Model calls of one session, after a deny and without a tool call, that end in an abort."""
+"""Model calls of one session, after a deny and without a tool call, that end in an abort; with
+nothing but refused calls, that end in a hint and what follows it."""
+_ONLY_REFUSED: Final = 0x7265_6675_7365
+"""Key of the loop of refused calls, whatever their arguments."""
 _TOOL, _MODEL, _WRITE = Kind.TOOL, Kind.MODEL, Effect.WRITE
 
 
@@ -106,6 +109,7 @@ class State:
         policy: The ladders of its loops.
         turns: Where its turns end.
         silence: Model calls after a deny and without a tool call since; None for none.
+        refusals: Refused calls since the last that was made; None for none.
         contexts: Sizes of its contexts; None before the first is known.
         firsts: Trace and span that showed the newest calls, answers and errors first.
         callers: By tool and the agent whose run the call was in (None where that is not known),
@@ -115,7 +119,7 @@ class State:
 
     __slots__ = (
         "agents", "callers", "contexts", "detectors", "extractors", "firsts", "policy", "progress",
-        "record", "silence", "turns",
+        "record", "refusals", "silence", "turns",
     )  # fmt: skip
 
     def __init__(
@@ -129,6 +133,7 @@ class State:
         self.policy = Policy(settings)
         self.turns = Turns()
         self.silence: Silence | None = None
+        self.refusals: Refusals | None = None
         self.contexts: ContextSizes | None = None
         self.firsts: dict[int, _Spot] = {}
         self.callers: dict[tuple[str, str | None], _Caller] = {}
@@ -277,8 +282,7 @@ class Session:
         elif step.kind is Kind.OTHER and step.name == "user":
             self._next_turn(step.end or 0, prompted=True)
 
-    @staticmethod
-    def _count(step: Step, state: State) -> None:
+    def _count(self, step: Step, state: State) -> None:
         progress, end = state.progress, step.end or 0
         progress.steps += 1
         if progress.phases.over:
@@ -288,6 +292,8 @@ class Session:
         if step.kind is _MODEL:
             step.tokens_in, step.tokens_out = _tokens(step.tokens_in), _tokens(step.tokens_out)
             progress.models += 1
+            if state.refusals is not None:
+                state.refusals.asked(step, self._settings.tuning.calls.wait_gap_s)
         state.record.step(step)
         if step.kind is _TOOL:
             state.silence = None
@@ -296,6 +302,7 @@ class Session:
                 agent, lane = state.caller(step.name or "", step.within) or (step.agent, 0)
                 step.agent, step.lane = agent, step.lane or lane
                 return
+            state.refusals = None
             callers, place = state.callers, ((step.name or "")[:NAMED], step.within)
             if len(callers) < _MOST or place in callers:
                 callers[place] = step.agent, step.lane
@@ -578,11 +585,32 @@ class Session:
         handoff = step.kind is Kind.HANDOFF
         call = self._covered(refused_to(step.name)) if handoff else self.call_of(step)
         key = call if handoff else self._denied_key(step)
+        name = step.name or ""
         if self.troubled and key is not None and state.policy.denies(key):
-            name = step.name or ""
             defied = self._defied(key, name, self._number, moment, step, None)
             return [one._replace(call=call, tool=name) for one in defied]
-        return self._judged(found, self._number, moment, step, None) if found else ()
+        if not handoff and name not in self._exempt:
+            found = [*found, *self._only_refused(name, call)]
+        judged = self._judged(found, self._number, moment, step, None) if found else ()
+        return [
+            one._replace(call=call, tool=name)
+            if _ONLY_REFUSED in one.verdict.detection.keys
+            else one
+            for one in judged
+        ]
+
+    def _only_refused(self, name: str, call: int | None) -> Sequence[Detection]:
+        """The detection of an agent that asks for nothing but calls that are refused.
+
+        By breakers and checks, that is: no loop is denied that would end it.
+        """
+        state = self.state
+        state.refusals = state.refusals or Refusals()
+        turns = state.refusals.refused()
+        if turns < _SILENT_TURNS or AGAIN not in self._registry.by_name:
+            return ()
+        keys = frozenset((_ONLY_REFUSED,) if call is None else (_ONLY_REFUSED, call))
+        return (only_refused(keys, name, turns, _SILENT_TURNS),)
 
     def _round_of(self, step: Step) -> int:
         """Round of a refused call; a hand-off is a moment of its own."""
@@ -766,7 +794,7 @@ class Session:
                 state.policy = deepcopy(saved.policy, dict(memo))
             if flag.control.by == POLICY:
                 flag.lower()
-        state.silence = state.contexts = None
+        state.silence = state.refusals = state.contexts = None
         self._mark("RESTORED")
         self._end_cycles("restored")
 
@@ -775,6 +803,7 @@ class Session:
         state = self.state
         self._mark("TURN", began)
         state.progress.turn += 1
+        state.refusals = None
         state.detectors.user_turn()
         state.policy.user_turn()
         self._end_cycles("user_turn")

@@ -51,6 +51,30 @@ class Silence:
         return self._turns
 
 
+class Refusals:
+    """Counts the questions to a session's model that led to refused calls, with no call made since.
+
+    After a pause before a question the count starts again: who waits does what a breaker asks for.
+    """
+
+    __slots__ = ("_asked", "_end", "_turns")
+
+    def __init__(self) -> None:
+        self._asked, self._turns, self._end = True, 0, 0
+
+    def asked(self, step: Step, gap_s: float) -> None:
+        """The model was asked once more."""
+        if self._end and step.start and step.start - self._end >= gap_s * 1e9:
+            self._turns = 0
+        self._asked, self._end = True, step.end or 0
+
+    def refused(self) -> int:
+        """A call was refused; after how many questions by now."""
+        self._turns += self._asked
+        self._asked = False
+        return self._turns
+
+
 _MOST: Final = 256
 """Runs of a session that are open at a time, as many as of a trace."""
 _SPEAKERS: Final = 64

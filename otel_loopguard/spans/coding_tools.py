@@ -71,7 +71,7 @@ def tool_step(  # noqa: PLR0913  # what agents say of a call
     outcome: object = None,
     *,
     error: object = None,
-    stopped: bool = False,
+    stopped: bool | None = None,
     call_id: str | None = None,
     sub_agent: str | None = None,
     start: int = 0,
@@ -86,7 +86,7 @@ def tool_step(  # noqa: PLR0913  # what agents say of a call
         outcome: What it answered, as the agent has it; None where that is not known.
         error: Whether it failed: None if not, as far as the agent says; else the tool's words,
             empty or True where there are none but the outcome.
-        stopped: Whether a person refused or interrupted it.
+        stopped: Whether a person refused or interrupted it; None: its words may say so.
         call_id: Joins what tells of the same call.
         sub_agent: Id of the sub-agent that made it; None for the main agent.
         start: Start, nanoseconds since the epoch.
@@ -101,7 +101,9 @@ def tool_step(  # noqa: PLR0913  # what agents say of a call
         said, code = codex_output(said)
     words = text(error) or text(said)
     told = bool(code) or (error is not None and error is not False)
-    if stopped or (words and (told or agent == "codex") and _STOPPED.match(words) is not None):
+    if stopped is None and words and (told or agent == "codex"):
+        stopped = _STOPPED.match(words) is not None
+    if stopped:
         return step
     step.outcome = said
     if told or (agent == "codex" and words is not None and _FAILED.match(words) is not None):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from otel_loopguard import semconv
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.errors import REFUSALS
 from otel_loopguard.semconv import DECISION_ACTION, DECISION_MESSAGE, decided
 from otel_loopguard.spans.values import (
     count,
@@ -39,6 +40,8 @@ _LINE: Final = re.compile(r"\A\s*([A-Za-z_][\w.]*(?:Error|Exception|Timeout|Inte
 _TYPE_CHARS: Final = 200
 """Characters at the start of an error's text that may name its type: a path of modules and a class
 is shorter, and the patterns never walk through a text of megabytes."""
+_OURS: Final = REFUSALS | {semconv.ERROR_ABORT, semconv.ERROR_DENY}
+"""What a text says is never evidence, also not that a call was refused."""
 _VAGUE: Final = frozenset(("_OTHER", "TOOL_ERROR", "tool_error", "Exception", "Error", "unknown"))
 PUT_OFF: Final = frozenset(
     "ApprovalRequired CallDeferred GraphInterrupt InterruptException NodeInterrupt"
@@ -184,11 +187,11 @@ def headline(message: str | None) -> str | None:
 
 
 def _type_in(message: str | None) -> str | None:
-    """The type that the text of an error begins with."""
+    """The type that the text of an error begins with, unless the guard itself speaks by it."""
     if message is None:
         return None
     found = _LINE.match(message, 0, _TYPE_CHARS) or _REPR.match(message, 0, _TYPE_CHARS)
-    return found[1] if found else None
+    return found[1] if found and found[1].rpartition(".")[2] not in _OURS else None
 
 
 def set_cost(step: Step, attributes: Mapping[str, object]) -> None:

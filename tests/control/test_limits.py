@@ -169,6 +169,42 @@ def test_an_aborted_task_is_cancelled_and_the_block_says_why(run: Run) -> None:
     assert stop.value.parts == ("half of it",)
 
 
+def test_a_block_that_did_not_begin_cancels_nothing(run: Run) -> None:
+    """Though who asked keeps the exception, and the session is aborted once more."""
+
+    async def agent() -> None:
+        control.abort(run.key)
+        block = control.cancelling()
+        with pytest.raises(LoopGuardAbort):
+            block.__enter__()
+        control.resume(run.key)
+        control.abort(run.key)
+        await asyncio.sleep(0.05)
+
+    run.calls()
+    asyncio.run(agent())
+
+
+def test_what_was_cancelled_stays_so_though_the_session_is_resumed(run: Run) -> None:
+    """The block says why; a resume before the cancellation is in time."""
+
+    async def agent() -> None:
+        async with control.cancelling():
+            control.abort(run.key)
+            control.resume(run.key)
+            await asyncio.sleep(0.05)
+            control.abort(run.key, by="ada")
+            try:
+                await asyncio.sleep(HANGS)
+            finally:
+                control.resume(run.key)
+
+    run.calls()
+    with pytest.raises(LoopGuardAbort) as stop:
+        asyncio.run(agent())
+    assert stop.value.by == "ada"
+
+
 @pytest.mark.parametrize("backend", ["asyncio", "trio"])
 def test_a_scope_is_cancelled(run: Run, backend: str) -> None:
     """A scope of anyio, on either of its backends."""

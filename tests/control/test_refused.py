@@ -2,6 +2,7 @@
 
 import json
 import logging
+import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from typing import Any
@@ -227,6 +228,7 @@ class Insisting(Run):
 
     def __init__(self) -> None:
         super().__init__()
+        self.at = time.time_ns()
         said = "it is night there.", "Wait until eight."
         resilience.checks().register("hours", lambda _: said, tool="post")
 
@@ -284,6 +286,15 @@ def by_breaker(agent: Insisting) -> None:
     agent.ends(stop.value)
 
 
+def by_breaker_and_cut(agent: Insisting) -> None:
+    """Likewise; a limit cuts the text of what was raised."""
+    while resilience.breakers().standing("post").state == "closed":
+        resilience.breakers().ended("post", "tool", ConnectionError("reset"))
+    with pytest.raises(BreakerOpenError) as stop:
+        resilience.breakers().check("post")
+    agent.ends(BreakerOpenError(str(stop.value)[:25]))
+
+
 def by_pause(agent: Insisting) -> None:
     """The tool waits at a gate until it gives up."""
     if agent.report is None:
@@ -298,7 +309,7 @@ def by_pause(agent: Insisting) -> None:
 ENDS = [pytest.param(row.values[1], id=row.id) for row in rows(__file__, "refused")]
 
 
-@pytest.mark.parametrize("refuse", [*ENDS, raised, by_breaker, by_pause])
+@pytest.mark.parametrize("refuse", [*ENDS, raised, by_breaker, by_breaker_and_cut, by_pause])
 def test_it_is_neither_failure_nor_repeat(
     agent: Insisting, refuse: str | Callable[[Insisting], None]
 ) -> None:
@@ -313,10 +324,33 @@ def test_it_is_neither_failure_nor_repeat(
     assert resilience.checks().learned("post", ARGS) is None
 
 
+@pytest.mark.parametrize(
+    "error",
+    [
+        "BreakerOpenError: the index is closed",
+        "otel_loopguard.errors.LoopGuardPaused('the index is closed')",
+        "LoopGuardAbort('x')",
+        "loopguard_deny(x)",
+        LoopGuardAbort("stuck (session 'another' aborted)", "another"),
+        LoopGuardPaused("held (session 'another' was paused)", "another"),
+        BreakerOpenError("the breaker of 'another' is open"),
+    ],
+)
+def test_what_reads_like_a_refusal_or_is_one_of_another_session_is_a_failure(
+    agent: Insisting, error: str | Exception
+) -> None:
+    """Also after a refusal of its own."""
+    agent.told()
+    for _ in range(6):
+        agent.ends(error, "fetch", error__type="tool_error")
+    assert agent.report.failures == 6
+    assert agent.decisions[0].action is Action.HINT
+
+
 def test_what_only_messages_tell_is_no_evidence_either(agent: Insisting) -> None:
     """The model's next request has the refusal as the result of the call."""
     history: list[Any] = [{"role": "user", "parts": [{"type": "text", "content": "go"}]}]
-    for number in range(12):
+    for number in range(7):
         asked = {"type": "tool_call", "id": f"c{number}", "name": "post", "arguments": ARGS}
         asks = {"role": "assistant", "parts": [asked]}
         attributes = {"gen_ai.operation.name": "chat"}
@@ -326,7 +360,44 @@ def test_what_only_messages_tell_is_no_evidence_either(agent: Insisting) -> None
         result = {"type": "tool_call_response", "id": f"c{number}", "response": agent.told()}
         history += [asks, {"role": "tool", "parts": [result]}]
     assert agent.decisions == []
-    assert (agent.report.model_calls, agent.report.actions) == (12, 0)
+    assert (agent.report.model_calls, agent.report.actions) == (7, 0)
+
+
+def models_ends(agent: Insisting, after_s: float = 0) -> None:
+    """The model is asked once more, some seconds after it was last."""
+    began = agent.at + int(after_s * 1e9)
+    agent.at = began + 1_000_000_000
+    asks = {"gen_ai.operation.name": "chat"}
+    agent.tracer.start_span("chat", attributes=asks, start_time=began).end(agent.at)
+
+
+def insists(agent: Insisting, times: int, *, rests_s: float = 0, look_every: int = 0) -> list[str]:
+    """The model asks for nothing but what is refused; what it is told, and when it is stopped."""
+    said: list[str] = []
+    for number in range(1, times + 1):
+        if look_every and number % look_every == 0:
+            agent.ends(name="look")
+        models_ends(agent, rests_s)
+        refuses = control.refused("post", ARGS)
+        agent.ends(ValueError(str(refuses)))
+        agent.guard.settle()
+        said += [one.action.value for one in agent.decisions[len(said) :]]
+        with suppress(LoopGuardAbort):
+            control.hint()
+    return said
+
+
+def test_an_agent_that_asks_for_nothing_else_is_told_and_then_stopped(agent: Insisting) -> None:
+    """No loop is denied that would end it: a check refuses."""
+    assert insists(agent, 7) == []
+    assert insists(agent, 1) == ["hint"]
+    assert insists(agent, 12)[-1] == "abort"
+
+
+def test_one_that_rests_or_does_something_else_is_not(agent: Insisting) -> None:
+    """Who waits does what a breaker asks for; the user's next message begins anew."""
+    assert insists(agent, 20, rests_s=6) == []
+    assert insists(agent, 20, look_every=7) == []
 
 
 def test_a_failure_of_the_tool_still_counts_between_refusals(agent: Insisting) -> None:

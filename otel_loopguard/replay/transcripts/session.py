@@ -149,7 +149,7 @@ class Session:
             call.args,
             _kept(outcome),
             error=error,
-            stopped=stopped,
+            stopped=stopped or None,
             call_id=key,
             sub_agent=call.agent,
             start=call.start,
