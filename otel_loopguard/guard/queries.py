@@ -17,7 +17,7 @@ from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core.task import Task
-from otel_loopguard.evidence import parsed
+from otel_loopguard.evidence import as_data, parsed
 from otel_loopguard.policy import Hearing
 from otel_loopguard.sessions.requested_calls import RequestedCalls, WaitingRound
 from otel_loopguard.sessions.session import SavedSession, Session
@@ -413,6 +413,7 @@ class SessionHandle:
             agent: The calling agent, where no span identifies it.
         """
         guard = self.guard
+        args = as_data(args)
         if isinstance(args, str) and len(args) <= guard.settings.tuning.calls.value_chars:
             args = parsed(args)
         with guard._settled():
