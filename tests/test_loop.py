@@ -242,6 +242,22 @@ def test_typed_results_are_what_is_in_them(
             now.tool("next_page", None, lambda: {"rows": [typed("row of a table")] * 5})
 
 
+@pytest.mark.parametrize("content", [False, True])
+def test_that_a_tool_gives_nothing_is_its_answer(content: bool) -> None:
+    """It was seen; it says little, so that a tool that only does something is not stopped."""
+    steps: list[Any] = []
+    guard = LoopGuard(on_step=lambda _key, _number, step: steps.append(step))
+    provider = provider_with(LoopGuardSpanProcessor(guard))
+    with turn("x", tracer_provider=provider, content=content) as now:
+        for _ in range(40):
+            now.hint()
+            assert now.tool("press", {"key": "Down"}, lambda key: None) is None
+    assert guard.report("x") is not None
+    calls = [step for step in steps if step.name == "press"]
+    assert [step.lacks for step in calls] == [()] * 40
+    assert {step.outcome for step in calls} == {"null"}
+
+
 @pytest.mark.parametrize(("args", "placed", "named"), rows(__file__, "arguments"))
 def test_arguments_are_given_as_models_and_programs_write_them(
     house: House, args: str, placed: str, named: str

@@ -611,7 +611,8 @@ class ToolCall:
     def set_result(self, result: object, *, failed: str | None = None) -> None:
         """Keeps what the tool gave; `failed` is what went wrong where it raised nothing."""
         self._result = result
-        self._outcome = as_data(result)
+        # That there is none is an answer, too.
+        self._outcome = "null" if result is None else as_data(result)
         self._part_owed = failed is None and not self._add_part()
         for span in (self._span if self._own else None, self._default_span):
             if span is None:
