@@ -6,9 +6,11 @@ import json
 import logging
 import threading
 import uuid
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import StatusCode
+from pydantic import BaseModel, SecretStr
 
 import otel_loopguard
 from otel_loopguard import (
@@ -196,6 +199,81 @@ def test_a_tool_that_raises_is_a_failed_call_and_equal_errors_are_a_loop(house: 
     (first, *_) = house.ended.named("execute_tool")
     assert first.status.status_code is StatusCode.ERROR
     assert _said(first)["error.type"] == "KeyError"
+
+
+class Query(BaseModel):
+    """What a typed tool takes, and what it answers with."""
+
+    text: str
+    key: SecretStr = SecretStr("k3y")
+
+
+class Plain:
+    """An object of no known kind."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+WORDS = "refund invoice delivery warranty address voucher return payment news login visa tax"
+TYPED: list[Callable[[str], object]] = [
+    Path, Plain, lambda x: Query(text=x), lambda x: [Query(text=x)],
+    lambda x: {"amount": Decimal(len(x)), "by": Plain(x)},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("content", [False, True])
+@pytest.mark.parametrize("typed", TYPED)
+def test_typed_arguments_are_what_is_in_them(
+    house: House, typed: Callable[[str], object], content: bool
+) -> None:
+    """Different ones are different calls, and the same made anew is the same call, and refused."""
+    words = WORDS.split()
+    with house.turn(content=content) as now:
+        for word in words:
+            now.hint()
+            now.tool("search", {"query": typed(word)}, lambda query: "No results.")
+    assert house.ended.named("execute_tool")[-1].status.status_code is StatusCode.UNSET
+    # Another one at the same address, perhaps, is another one.
+    with house.turn("again", content=content) as now:
+        for _ in range(4):
+            now.hint()
+            now.tool("search", {"query": typed("refund")}, lambda query: "No results.")
+        assert control.refused("search", {"query": typed("refund")}) is not None
+        assert control.refused("search", {"query": typed("invoice")}) is None
+
+
+@pytest.mark.parametrize("content", [False, True])
+@pytest.mark.parametrize("typed", TYPED)
+def test_typed_results_are_what_is_in_them(
+    house: House, typed: Callable[[str], object], content: bool
+) -> None:
+    """Pages of other rows are news; the same rows, made anew, are not."""
+    with house.turn(content=content) as now:
+        for number in range(20):
+            rows = [typed(f"row {number * 5 + row} {row * 77} of a table") for row in range(5)]
+            assert now.tool("next_page", None, lambda rows=rows: {"rows": rows}) == {"rows": rows}
+            assert now.hint() is None
+    with pytest.raises(LoopGuardAbort), house.turn("again", content=content) as now:
+        for _ in range(30):
+            now.hint()
+            now.tool("next_page", None, lambda: {"rows": [typed("row of a table")] * 5})
+
+
+@pytest.mark.parametrize("content", [False, True])
+def test_that_a_tool_gives_nothing_is_its_answer(content: bool) -> None:
+    """It was seen; it says little, so that a tool that only does something is not stopped."""
+    steps: list[Any] = []
+    guard = LoopGuard(on_step=lambda _key, _number, step: steps.append(step))
+    provider = provider_with(LoopGuardSpanProcessor(guard))
+    with turn("x", tracer_provider=provider, content=content) as now:
+        for _ in range(40):
+            now.hint()
+            assert now.tool("press", {"key": "Down"}, lambda key: None) is None
+    assert guard.report("x") is not None
+    calls = [step for step in steps if step.name == "press"]
+    assert [step.lacks for step in calls] == [()] * 40
+    assert {step.outcome for step in calls} == {"null"}
 
 
 @pytest.mark.parametrize(("args", "placed", "named"), rows(__file__, "arguments"))

@@ -381,8 +381,8 @@ def refused(tool: str, args: object = None) -> Control | None:
 
     Args:
         tool: Name of the tool.
-        args: Its arguments, a JSON value or text; None if they are not known: then every call of
-            the tool is refused that the decision is about.
+        args: Its arguments, of any types, or as JSON text; None if they are not known: then every
+            call of the tool is refused that the decision is about.
 
     Returns:
         The control that refuses. Its `by` is `breaker` or `check` where no flag does; its `hint` is

@@ -12,7 +12,7 @@ from otel_loopguard.evidence.effects import is_runner
 from otel_loopguard.evidence.errors import error_class, signature_of
 from otel_loopguard.evidence.handoffs import GraphExtractor, HandoffExtractor
 from otel_loopguard.evidence.model_text import ModelTextExtractor
-from otel_loopguard.evidence.normalize import parsed
+from otel_loopguard.evidence.normalize import as_data, parsed
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.plans import PlanExtractor, PlanTracker
 from otel_loopguard.evidence.tool_calls import NEWS, Rounds, ToolCallExtractor
@@ -100,6 +100,6 @@ class Extractors:
 
 __all__ = [
     "EXTRACTORS", "NEWS", "Extractor", "Extractors", "Factory", "MilestoneExtractor", "Rounds",
-    "ToolCallExtractor", "UsageExtractor", "agent_key", "error_class", "is_runner", "parsed",
-    "prepare", "signature_of",
+    "ToolCallExtractor", "UsageExtractor", "agent_key", "as_data", "error_class", "is_runner",
+    "parsed", "prepare", "signature_of",
 ]  # fmt: skip

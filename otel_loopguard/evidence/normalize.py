@@ -13,7 +13,11 @@ from __future__ import annotations
 import json
 import math
 import re
+import weakref
+from collections import deque
 from collections.abc import Mapping, Sized
+from dataclasses import fields as fields_of
+from dataclasses import is_dataclass
 from itertools import count
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -40,7 +44,7 @@ HOUR: Final = 3_600_000_000_000
 _DEPTH: Final = 32
 """Levels of a value that are written out: deeper ones are cycles."""
 _BUDGET: Final = 10_000
-"""Values that are written out in Python, for 6 ms at worst; what has more is equal to nothing."""
+"""Values that are written out in Python, for some 10 ms; what has more is equal to nothing."""
 _BYTES: Final = 4_096
 """Bytes of a binary value that are written out as they are."""
 _REWRITTEN: Final = 8_192
@@ -49,8 +53,15 @@ _PAGES: Final = 4_096
 """Bytes of a text that is long by any measure."""
 _WHOLE: Final = 65_536
 """Characters that are encoded at once: what stays in the processor's cache."""
+_TEXT: Final = 20
+"""Characters of the text of an object that count as a value: to make them takes as long."""
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-fA-F]+")
 _UNLIKE: Final = count()
 """Numbers the values that are not looked at to their end: they are equal to nothing."""
+_OBJECTS: Final = 256
+"""Objects that are known again, the newest: more than an application hands to its tools."""
+_alive: Final[dict[int, tuple[weakref.ref[object], int]]] = {}
+"""Objects that say nothing of themselves, by their address, and their numbers."""
 
 _DECODER: Final = json.JSONDecoder()
 _WRITTEN: Final = frozenset((b'{"', b"{'", b'["', b"['", b"[{"))
@@ -69,6 +80,8 @@ letter such a character says: counted in sentences that say the same in nineteen
 and Arabic leave vowels out."""
 _LETTERS: Final = bytes.maketrans(b"0123456789abcdef", b"ghijklmnopqrstuv")
 _SORTED: Final = orjson.OPT_SORT_KEYS
+_AS_JSON: Final = orjson.OPT_PASSTHROUGH_DATACLASS
+"""What a dataclass shows is looked at here."""
 
 key_of = xxhash.xxh3_64_intdigest
 """Key of bytes: 64 bits, the same in every process."""
@@ -286,32 +299,120 @@ def is_cut_json(raw: bytes) -> bool:
     return False  # a whole value, and text behind it
 
 
+def as_data(value: object) -> object:
+    """A value in JSON's types; the very same one if it is that already. Never throws.
+
+    What is none, such as a model, a path or an amount, is told as a user sees it, by its fields or
+    its text. That runs code of the application: call it where the value is, and hold no lock.
+    """
+    if value is None or type(value) is str:
+        return value
+    try:
+        orjson.dumps(value, option=_AS_JSON)
+    except (TypeError, RecursionError):
+        return _plain(value, _DEPTH, [_BUDGET])
+    return value
+
+
 def _plain(value: object, depth: int, left: list[int]) -> object:
     """The value in JSON's types; a cycle ends at the depth, what has too many items is unlike."""
     left[0] -= 1
     if left[0] < 0:
         return f"…{next(_UNLIKE)}"
-    if value is None or isinstance(value, (bool, int, float)):
-        return _number(value)
-    if isinstance(value, str):
-        return text_bytes(value).decode("utf-8", "backslashreplace")
-    if isinstance(value, (bytes, bytearray)):
-        return "bytes:" + bounded(bytes(value), _BYTES).hex()
-    return _contained(value, depth, left) if depth else "…"
+    try:
+        # A proxy raises when it is asked for its class.
+        if value is None or isinstance(value, (bool, int, float)):
+            return _number(value)
+        if isinstance(value, str):
+            return _sound(value)
+        if isinstance(value, (bytes, bytearray)):
+            return _written(bytes(value))
+        return _contained(value, depth, left) if depth else "…"
+    except Exception:  # noqa: BLE001  # of the application's own code
+        return f"…{next(_UNLIKE)}"
+
+
+def _sound(text: str) -> str:
+    """A text without the space around it, and without lone surrogates."""
+    return text_bytes(text).decode("utf-8", "backslashreplace")
+
+
+def _written(raw: bytes) -> str:
+    try:
+        return raw.decode().strip()
+    except UnicodeDecodeError:
+        return "bytes:" + bounded(raw, _BYTES).hex()
 
 
 def _contained(value: object, depth: int, left: list[int]) -> object:
-    if isinstance(value, (list, tuple, set, frozenset, Mapping)):
+    if isinstance(value, (list, tuple, set, frozenset, deque, Mapping)):
         if len(cast("Sized", value)) > left[0]:
             return f"…{next(_UNLIKE)}"
         if isinstance(value, Mapping):
             named = cast("Mapping[object, object]", value)
             return {
-                str(_plain(name, 0, left)): _plain(item, depth - 1, left)
+                str(_plain(name, depth - 1, left)): _plain(item, depth - 1, left)
                 for name, item in named.items()
             }
         return [_plain(item, depth - 1, left) for item in cast("list[object]", value)]
-    return f"<{type(value).__name__}>"
+    fields = _fields(value)
+    if fields is None:
+        return _shown(value, depth, left)
+    return {
+        name: _plain(item, depth - 1, left) if shown else _digest(item, depth, left)
+        for name, item, shown in fields
+    }
+
+
+def _fields(value: object) -> list[tuple[str, object, bool]] | None:
+    """The fields of a model or a dataclass, and whether it shows them; None of anything else."""
+    kind: Any = type(value)
+    known: dict[str, Any] | None = getattr(kind, "__pydantic_fields__", None)
+    if known is not None:
+        given = vars(value)
+        more: dict[str, object] = getattr(value, "__pydantic_extra__", None) or {}
+        shown = {name: field.repr and not field.exclude for name, field in known.items()}
+        fields = [(name, given[name], shown[name]) for name in known if name in given]
+        return fields + [(name, item, True) for name, item in more.items()]
+    if not is_dataclass(kind):
+        return None
+    return [(field.name, getattr(value, field.name), field.repr) for field in fields_of(kind)]
+
+
+def _shown(value: object, depth: int, left: list[int]) -> object:
+    """The text of an object; its class and what tells it apart, if it has no text of its own."""
+    kind = type(value)
+    if kind.__str__ is object.__str__ and kind.__repr__ is object.__repr__:
+        own = getattr(value, "__dict__", None)
+        told = _digest(own, depth, left) if own else _number_of(value)
+        return f"<{kind.__name__} {told}>"
+    try:
+        return orjson.loads(orjson.dumps(value, option=_AS_JSON))  # a date, an id, a member
+    except TypeError:
+        text = str(value)
+    left[0] -= len(text) // _TEXT
+    # A collection shortens its text, and an address is soon that of another object.
+    if _ADDRESS.search(text) is None and not ("..." in text and hasattr(kind, "__len__")):
+        return _sound(text)
+    return f"{_sound(_ADDRESS.sub('', text))} {_number_of(value)}"
+
+
+def _digest(value: object, depth: int, left: list[int]) -> str:
+    """Stands for what a value does not show; in letters that no mask takes for an id."""
+    raw = canonical(_plain(value, depth - 1, left))
+    return (b"%x" % key_of(raw)).translate(_LETTERS).decode()
+
+
+def _number_of(value: object) -> str:
+    """A number that an object has as long as it lives, where that can be told, and no other has."""
+    known = _alive.get(id(value))
+    if known is None or known[0]() is not value:
+        try:
+            known = weakref.ref(value), next(_UNLIKE)
+        except TypeError:
+            return f"…{next(_UNLIKE)}"
+        keep(_alive, id(value), known, _OBJECTS)
+    return f"…{known[1]}"
 
 
 def _number(value: float | None) -> object:

@@ -19,7 +19,7 @@ from otel_loopguard.evidence.errors import (
     error_text,
     is_call_error,
 )
-from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, size_of, text_bytes
+from otel_loopguard.evidence.normalize import NAMED, as_data, canonical, key_of, size_of, text_bytes
 from otel_loopguard.evidence.vocabulary import LANGUAGES, WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -106,6 +106,10 @@ def prepare(step: Step, limit: int | None = None) -> Reading:
     ):
         return known
     limit = LONGEST if limit is None else limit
+    if args is not None and type(args) is not str:
+        args = step.args = as_data(args)
+    if outcome is not None and type(outcome) is not str:
+        outcome = step.outcome = as_data(outcome)
     # The outcome first: a dialect that unwrapped it has just parsed it.
     whole = None if outcome is None else normalize.parsed(outcome)
     said = whole

@@ -17,7 +17,7 @@ from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core.task import Task
-from otel_loopguard.evidence import parsed
+from otel_loopguard.evidence import as_data, parsed
 from otel_loopguard.policy import Hearing
 from otel_loopguard.sessions.requested_calls import RequestedCalls, WaitingRound
 from otel_loopguard.sessions.session import SavedSession, Session
@@ -424,6 +424,7 @@ class SessionHandle:
             The id; empty where it is not known which decision denied the loop.
         """
         guard = self.guard
+        args = as_data(args)
         if isinstance(args, str) and len(args) <= guard.settings.tuning.calls.value_chars:
             args = parsed(args)
         with guard._settled():

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
 
 import orjson
 from opentelemetry import context as otel_context
@@ -42,6 +42,7 @@ from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.text import check_limit, expected, printable
 from otel_loopguard.core import Choice
 from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.evidence import as_data
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.provider import (
@@ -70,8 +71,8 @@ _TOOL: Final = "gen_ai.tool.name"
 _AGENT: Final = "gen_ai.agent.name"
 _CONVERSATION: Final = "gen_ai.conversation.id"
 _ARGUMENTS: Final = "gen_ai.tool.call.arguments"
-_PLAIN: Final = (str, int, float, bool, dict, list, tuple, type(None))
 _INSTRUMENTORS: Final = {row.name: row.lines for row in read_table(__name__, "instrumentors.txt")}
+_AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
 _MAX_ENTRIES: Final = 1024
 """Runs and calls that an adapter remembers: more than a process has under way at once; each takes
 less than 1 kB."""
@@ -119,11 +120,6 @@ def _both(kind: type[LoopGuardStop], framework: type[Exception]) -> type[LoopGua
     if issubclass(kind, framework):
         return kind
     return type(kind.__name__, (kind, framework), {"__module__": kind.__module__})
-
-
-def plain(result: object) -> object:
-    """A result as the guard compares it: plain data as it is, anything else as text."""
-    return cast("object", result) if isinstance(result, _PLAIN) else _as_text(result)
 
 
 def has_processor() -> bool:
@@ -273,7 +269,7 @@ class Adapter:
         # Keys that spans were named after, when models were asked, and of what units of limits.
         self._keys: BoundedDict[str, None] = BoundedDict(_MAX_ENTRIES)
         self._asked: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
-        self._told: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
+        self.told: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
         # By identity; the run is kept, so that its id is not given to another.
         self._runs: BoundedDict[int, tuple[object, str]] = BoundedDict(_MAX_ENTRIES)
         self._calls: OrderedDict[Hashable, ToolCall] = OrderedDict()
@@ -478,7 +474,7 @@ class Adapter:
         attributes = {_OPERATION: "execute_tool", _TOOL: call.tool}
         attributes |= {name: value for name, value in known.items() if value}
         if content and call.args is not None:
-            attributes[_ARGUMENTS] = _text(call.args) or ""
+            attributes[_ARGUMENTS] = _text(call.args)
         span = tracer.start_span(
             # A model's half of a character in it fails a whole batch of an exporter.
             printable(f"execute_tool {call.tool}"),
@@ -487,7 +483,7 @@ class Adapter:
             attributes=attributes,
             start_time=call.began,
         )
-        tell_content(span, call.args, None)
+        tell_content(span, call.told, None)
         return span
 
     def _default_tracer(self) -> Tracer | None:
@@ -519,14 +515,14 @@ class Adapter:
         """Says once for each run that four fifths of a framework's limit are used."""
         if limit is None or limit.most < _MIN_LIMIT:
             return None
-        told = self._told.get(place)
+        told = self.told.get(place)
         if told is not None and limit.used < told:
             # The next run of the conversation.
-            self._told.pop(place, None)
+            self.told.pop(place, None)
             told = None
         if told is not None or limit.used < _LIMIT_SHARE * limit.most:
             return None
-        self._told[place] = limit.used
+        self.told[place] = limit.used
         near = f"{limit.name}, which ends the run at {limit.most}, is at {limit.used}"
         logger.warning("%s: session %s", near, place)
         return f"{near}: finish with what you have, or say what is missing."
@@ -551,7 +547,7 @@ class ToolCall:
     Args:
         adapter: The adapter.
         tool: Name of the tool.
-        args: Its arguments, a JSON value or text; None if they are not known.
+        args: Its arguments; None if they are not known.
         call_id: Id that the model gave the call.
         session: Key that the framework has for the run.
         span: The span above, where the framework has one that is not the current one.
@@ -571,6 +567,8 @@ class ToolCall:
     ) -> None:
         self.tool = tool
         self.args = args
+        # Now: what the tool does may change them.
+        self.told = as_data(args)
         self.call_id = call_id
         self.agent = agent
         self.session = session
@@ -581,6 +579,7 @@ class ToolCall:
         self._span: Span | None = None
         self._default_span: Span | None = None
         self._own = False
+        self._result: object = None
         self._outcome: object = None
         self._part_owed = False
         # When a refused call was asked for; None for one that runs, whose span begins with it.
@@ -616,13 +615,15 @@ class ToolCall:
 
     def set_result(self, result: object, *, failed: str | None = None) -> None:
         """Keeps what the tool gave; `failed` is what went wrong where it raised nothing."""
-        self._outcome = result
+        self._result = result
+        # That there is none is an answer, too.
+        self._outcome = "null" if result is None else as_data(result)
         self._part_owed = failed is None and not self._add_part()
         for span in (self._span if self._own else None, self._default_span):
             if span is None:
                 continue
             if _has_content(span):
-                span.set_attribute("gen_ai.tool.call.result", _text(result) or "")
+                span.set_attribute("gen_ai.tool.call.result", _text(result))
             if failed is not None:
                 _fail(span, "tool_error")
 
@@ -651,7 +652,7 @@ class ToolCall:
                 outcome = f"{type(error).__name__}: {_as_text(error)}"
                 if self._own and _has_content(span):
                     span.set_attribute("gen_ai.tool.call.result", outcome)
-            tell_content(span, self.args, outcome)
+            tell_content(span, self.told, outcome)
             if span is self._default_span or self._own:
                 if error is not None:
                     _fail(span, type(error).__qualname__)
@@ -680,7 +681,7 @@ class ToolCall:
         self.start()
         if self._span is None:
             # An instrumentation starts its span within the block, perhaps without the arguments.
-            self._outer = set_current_call(CurrentCall(self.tool, self.args))
+            self._outer = set_current_call(CurrentCall(self.tool, self.told))
         elif self._own:
             self._block = trace.use_span(self._span, end_on_exit=False)
             self._block.__enter__()
@@ -709,11 +710,11 @@ class ToolCall:
         refused = None
         # The name is that of the call's span only where the adapter writes it.
         agent = self.agent if self._adapter.writes_span(self) else None
-        for args in spellings(self.args):
+        for args in spellings(self.told):
             refused = flag_refuses(self._found, self.tool, args, agent=agent)
             if refused is not None:
                 # The span of the refusal has to be one of the same call.
-                self.args = args
+                self.args = self.told = args
                 break
         if refused is None and on_choice is not None:
             # Where the application chooses, it hears of breakers and checks from the admission.
@@ -736,7 +737,7 @@ class ToolCall:
         current = self.parent or trace.get_current_span()
         if self.is_span(current):
             # What the framework writes as its result, if it writes results.
-            tell_content(current, self.args, said)
+            tell_content(current, self.told, said)
             self._name(current)
             own = None
         else:
@@ -759,7 +760,7 @@ class ToolCall:
         # The first call of a session makes its flag.
         found = self._found or self._adapter.find(self.session, self.parent)
         if found is not None:
-            found.flag.add_part(self._outcome)
+            found.flag.add_part(self._result)
         return found is not None
 
 
@@ -796,14 +797,14 @@ def _trace_of(span: Span | None) -> int | None:
     return context.trace_id if context is not None and context.is_valid else None
 
 
-def _text(value: object) -> str | None:
-    """A value as a span has it: a text, or JSON where it can be that."""
+def _text(value: object) -> str:
+    """A value as a span has it: a text, or JSON."""
     if isinstance(value, str):
         return value
     try:
-        return orjson.dumps(value, default=str, option=orjson.OPT_NON_STR_KEYS).decode()
+        return orjson.dumps(value, default=as_data, option=_AS_JSON).decode()
     except orjson.JSONEncodeError:  # a large number, a lone surrogate, a key of two parts, a circle
-        return _as_text(value)
+        return orjson.dumps(as_data(value)).decode()
 
 
 def _as_text(value: object) -> str | None:

@@ -16,13 +16,16 @@ import uuid
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 from opentelemetry import context as otel_context
 
 from otel_loopguard._control.context import named_session, naming
 from otel_loopguard.errors import LoopGuardStop
-from otel_loopguard.integrations._adapter import Adapter, ToolCall, plain
+from otel_loopguard.evidence import as_data
+
+if TYPE_CHECKING:
+    from otel_loopguard.integrations._adapter import Adapter, ToolCall
 
 _Message = TypeVar("_Message")
 _run: ContextVar[AgentRun | None] = ContextVar("loopguard-running", default=None)
@@ -152,7 +155,7 @@ def _captured_function(function: Callable[..., Any]) -> Callable[..., Any]:
         with _taken() as call:
             result = function(*args, **options)
             if call is not None and not inspect.isawaitable(result):
-                call.set_result(plain(result))
+                call.set_result(as_data(result))
             return result
 
     return run
@@ -164,7 +167,7 @@ def _captured_coroutine(function: Callable[..., Any]) -> Callable[..., Any]:
         with _taken() as call:
             result = await function(*args, **options)
             if call is not None:
-                call.set_result(plain(result))
+                call.set_result(as_data(result))
             return result
 
     return run
@@ -178,7 +181,7 @@ def _captured_stream(function: Callable[..., Any]) -> Callable[..., Any]:
             async for result in function(*args, **options):
                 yield result
             if call is not None:
-                call.set_result(plain(result))
+                call.set_result(as_data(result))
 
     return run
 

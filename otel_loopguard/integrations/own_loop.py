@@ -25,13 +25,8 @@ from otel_loopguard._control.context import (
 from otel_loopguard._control.flag import NOTHING, Control
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.text import expected, named
-from otel_loopguard.integrations._adapter import (
-    Adapter,
-    ToolCall,
-    check_options,
-    end_run,
-    plain,
-)
+from otel_loopguard.evidence import as_data
+from otel_loopguard.integrations._adapter import Adapter, ToolCall, check_options, end_run
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
@@ -183,7 +178,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
                         result.close()
                     msg = f"what {name!r} returned is to be awaited: await turn.atool(...) instead"
                     raise TypeError(msg)
-                call.set_result(plain(result))
+                call.set_result(as_data(result))
                 return result
 
     # From a union mypy would take the plain result, and reject every `async def`.
@@ -223,7 +218,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
                 result: object = _apply(function, args)
                 if inspect.isawaitable(result):
                     result = await result
-                call.set_result(plain(result))
+                call.set_result(as_data(result))
                 return result
 
     def partial(self, result: object) -> None:
@@ -356,7 +351,7 @@ class _Items(list[object]):
 
     def append(self, item: object) -> None:
         if len(self) < _MAX_ITEMS:
-            super().append(plain(item))
+            super().append(as_data(item))
 
 
 def _known_key() -> str | None:

@@ -24,7 +24,7 @@ from otel_loopguard._util.worker import suppress_instrumentation
 from otel_loopguard.core.evidence import ErrorClass, exception_class
 from otel_loopguard.errors import BreakerOpenError, StoreError
 from otel_loopguard.evidence import is_runner
-from otel_loopguard.evidence.normalize import canonical, parsed, text_bytes
+from otel_loopguard.evidence.normalize import as_data, canonical, parsed, text_bytes
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -292,7 +292,7 @@ class Breakers:
         kept = settings.breaker == "shared" or (settings.breaker == "session" and session)
         if not kept or args is None or tool in settings.exempt:
             return None
-        arguments = parsed(args)
+        arguments = parsed(as_data(args))
         host = host_of(tool, arguments)
         if host is None:
             kind, what = _CALL_KEY, text_bytes(f"{tool}\0") + canonical(_unwrapped(arguments))

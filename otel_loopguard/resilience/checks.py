@@ -21,6 +21,7 @@ from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard._util.text import check_number, expected, named
 from otel_loopguard.core.evidence import ErrorClass
+from otel_loopguard.evidence import as_data
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -199,7 +200,8 @@ class Checks:
         """Earlier failures like this, from memory: no registered check is run."""
         if tool not in self.troubled:
             return None
-        shape = shape_of(args)
+        # As the spans have them.
+        shape = shape_of(as_data(args))
         failing = self._failing.get((tool, shape))
         if failing is None or failing.count < _FAILURES or now() - failing.at > _KEPT_NS:
             return None

@@ -1,12 +1,19 @@
 """Canonical forms, masks, outcomes, and the quick looks before patterns."""
 
 import math
+from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import date, timedelta
+from decimal import Decimal
+from enum import Enum
+from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import BaseModel, Field, SecretStr
 
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import ErrorClass
@@ -15,6 +22,7 @@ from otel_loopguard.evidence.errors import error_class, error_line
 from otel_loopguard.evidence.normalize import (
     PrefilteredPattern,
     VolatileArguments,
+    as_data,
     bounded,
     bounded_text,
     canonical,
@@ -46,6 +54,124 @@ def test_anything_has_a_form() -> None:
     for value in odd:
         assert canonical(parsed(value))
         assert canonical(parsed({"a": value}))
+
+
+class Query(BaseModel, extra="allow"):
+    """A model; one of its fields is shown nowhere."""
+
+    text: object
+    limit: int = 3
+    key: SecretStr = SecretStr("k3y")
+    inner: str = Field("", exclude=True)
+
+
+@dataclass
+class Part:
+    """A dataclass; one of its fields is not shown."""
+
+    amount: object
+    whole: str = field(default="", repr=False)
+
+
+class Plain:
+    """An object that says nothing of itself but its address."""
+
+    def __init__(self, text: object) -> None:
+        self._text = text
+
+
+class Bare:
+    """The same, with nothing in it."""
+
+
+class Table:
+    """A collection that shows its ends only."""
+
+    def __len__(self) -> int:
+        return 1_000
+
+    def __str__(self) -> str:
+        return "1 ... 9"
+
+
+class Colour(Enum):
+    """A member."""
+
+    RED = "red"
+
+
+MADE: list[Callable[[object], object]] = [
+    Path, lambda x: Query(text=x), lambda x: Query(text="x", more=x), lambda x: [Query(text=[x])],
+    lambda x: Query(text="x", inner=str(x)), lambda x: {"rows": [Part(Decimal(str(x)))]},
+    lambda x: Part(1, str(x)), Plain, lambda x: Plain(Plain(x)), lambda x: {Decimal(str(x)): 1},
+    lambda x: deque([b"\xff" + str(x).encode()]), lambda x: timedelta(int(str(x))),
+    lambda x: {(str(x), 1): 1},
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("make", MADE)
+def test_typed_values_are_told_apart_by_what_is_in_them(make: Callable[[object], object]) -> None:
+    """And equal ones are equal, whatever their addresses are, alone and in others."""
+    for within in (lambda one: one, lambda one: {"query": one, "n": [1]}):
+        one, same, other = (as_data(within(make(x))) for x in ("1", "1", "2"))
+        assert canonical(one) == canonical(same) != canonical(other)
+        assert as_data(one) is one
+
+
+def test_typed_values_are_told_as_they_are_shown() -> None:
+    """What they hide stays hidden; data stays the very same, and what JSON knows as JSON has it."""
+    shown = str(as_data([Query(text="x", inner="hidden"), Part(1, "hidden"), Plain("hidden")]))
+    assert "hidden" not in shown
+    assert "k3y" not in shown
+    assert as_data(Query(text=Path("a/b"))) == {
+        "text": "a/b", "limit": 3, "key": "**********", "inner": as_data(Part(1))["whole"],
+    }  # fmt: skip
+    known = {"at": date(2026, 1, 1), "of": Colour.RED, "ids": [1, {"a": None}]}
+    assert as_data(known) is known
+    mixed = as_data({**known, "path": Path("a")})
+    assert mixed == {"at": "2026-01-01", "of": "red", "ids": [1, {"a": None}], "path": "a"}
+    assert as_data(b"No results.") == "No results."
+
+
+@pytest.mark.parametrize("make", [Bare, object, Table, lambda: Bare().__init__, lambda: iter([])])
+def test_what_says_too_little_of_itself_is_told_apart(make: Callable[[], object]) -> None:
+    """As another object; an address is never looked at, as it is soon that of the next."""
+    kept = make()
+    assert as_data(kept) != as_data(make())
+    assert len({str(as_data({"of": make()})) for _ in range(20)}) == 20
+    assert "0x" not in str(as_data(kept))
+
+
+def test_an_object_is_known_again_as_long_as_it_lives() -> None:
+    """A connection or a client that is an argument of each call."""
+    kept, table = Bare(), Table()
+    for one in (kept, table, len):
+        assert as_data({"of": one}) == as_data({"of": one})
+
+
+class Broken:
+    """Raises whatever is asked of it."""
+
+    def __getattribute__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+    def __str__(self) -> str:
+        raise RuntimeError
+
+
+def test_no_value_fails_and_none_is_followed_for_ever() -> None:
+    """Objects in a circle, many objects, and objects that raise: nothing equals those."""
+    one, other = Plain(None), Plain(None)
+    one._text, other._text = other, one
+    tree: object = 1
+    for _ in range(5):
+        tree = Plain([tree] * 10)
+    many = [Plain(number) for number in range(20_000)]
+    for value in (one, many, tree, Broken(), [Broken()], {1: Broken()}):
+        assert as_data(value) is not None
+        assert canonical(as_data(value))
+    assert as_data([Broken()]) != as_data([Broken()])
+    assert as_data(tree) != as_data(tree)
 
 
 def test_long_text_keeps_head_tail_and_length() -> None:
