@@ -11,6 +11,7 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -158,11 +159,11 @@ class Server:
             if self._hop_to is not None:
                 self._hop = self._hop_to(settings.forward, settings.headers or {}, self._metrics)
                 ends.push_async_callback(self._hop.close)
-            ends.push_async_callback(self._close_engines)
             receiver = Receiver(
                 self.engines, self._refusals, self._hop, mode=settings.mode,
                 most_bytes=settings.most_held_bytes,
             )  # fmt: skip
+            ends.push_async_callback(self._close_engines, receiver)
             self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
             self._watch(receiver, readiness)
             self._api = ControlApi(self.engines)
@@ -210,9 +211,13 @@ class Server:
         self._http.should_exit = True
         await self._serving
 
-    async def _close_engines(self) -> None:
-        for engine in self.engines.values():
-            await engine.close()
+    async def _close_engines(self, receiver: Receiver) -> None:
+        # At once: a next hop that is gone costs the time of one tenant.
+        ends = (
+            engine.close(partial(receiver.send_rest, tenant, _GRACE_S))
+            for tenant, engine in self.engines.items()
+        )
+        await asyncio.gather(*ends)
 
     @property
     def is_open(self) -> bool:
