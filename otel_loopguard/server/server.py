@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import math
 import os
 import signal
@@ -94,6 +95,7 @@ class Server:
     Raises:
         LoopGuardSettingsError: An address or URL cannot be used, or it would listen beyond loopback
             without tokens.
+        LoopGuardError: An address is in use.
 
     Attributes:
         url: Where it listens for HTTP, once it runs.
@@ -313,12 +315,7 @@ class Server:
     async def _serve_http(self, app: Starlette) -> None:
         settings = self._settings
         host, port = self._address
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            listening = socket.create_server((host, port), family=family)
-        except OSError as error:
-            msg = f"http = {settings.http!r}: cannot listen there: {error.strerror}"
-            raise LoopGuardSettingsError(msg) from error
+        listening = _listening("http", settings.http, host, port)
         # Its connections inherit it; asyncio sets it for sockets that it makes itself. Without it
         # the body of an answer waits for the client to confirm its head, 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -344,6 +341,8 @@ class Server:
 
     def _bind(self, server: grpc.aio.Server, host: str, port: int) -> int:
         place, certificate = forward.authority(host, port), self._certificate
+        # gRPC does not say what is wrong.
+        _listening("grpc", self._settings.grpc, host, port).close()
         try:
             if certificate is None:
                 return server.add_insecure_port(place)
@@ -425,6 +424,19 @@ def _address(name: str, given: str) -> tuple[str, int]:
         msg = f"{name} = {given!r:.100}: expected host:port, as 127.0.0.1:4318"
         raise LoopGuardSettingsError(msg)
     return host.strip("[]"), int(port)
+
+
+def _listening(name: str, given: str, host: str, port: int) -> socket.socket:
+    """A socket that listens."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except OSError as error:
+        # An address in use may be free soon.
+        wrong = LoopGuardError if error.errno == errno.EADDRINUSE else LoopGuardSettingsError
+        msg = f"{name} = {given!r}: cannot listen there: {error.strerror}"
+        raise wrong(msg) from error
 
 
 def _of_tenant(settings: Settings, tenant: str) -> Settings:
