@@ -129,6 +129,8 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         redis.start()
         is_back(2)
         wait_for(lambda: server.metric(STORE, loopguard_store_state="available") == 1)
+        wait_for(lambda: bool(server.logged("the store is healthy again")))
+        wait_for(lambda: bool(server.logged("other processes are heard again")))
         assert server.metric(READY, loopguard_server_check="store") == 1
         assert server.metric("loopguard_server_leases_total", loopguard_server_lease="taken") == 1
         assert len(server.logged("not ready: the store does not answer: redis://", "(store")) == 1
