@@ -278,6 +278,11 @@ class Flag:
         return self._control.action.stops
 
     @property
+    def aborted(self) -> bool:
+        """True if the session is aborted."""
+        return self._control.action is Action.ABORT
+
+    @property
     def held(self) -> bool:
         """True if the session is paused."""
         # Called with the condition held, so an expired control is not cleared here.
