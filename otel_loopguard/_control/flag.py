@@ -120,7 +120,7 @@ class Control:
     Attributes:
         session: Key of the session; None where no session is known.
         action: What to do; `allow` where nothing is known.
-        reason: Why, in a sentence; None for `allow`.
+        reason: Why, in a sentence; None where nobody did anything.
         hint: Text for the model's next messages; None for `allow`.
         decision: The decision behind it; None for `allow` and where a person set it.
         by: Who set it: `policy`, or the name of a person; None for `allow`.
@@ -311,6 +311,11 @@ class Flag:
         """True if its action is deny, pause or abort."""
         # Not stored beside the control: an interrupt could separate the two.
         return self._control.action.stops
+
+    @property
+    def aborted(self) -> bool:
+        """True if the session is aborted."""
+        return self._control.action is Action.ABORT
 
     @property
     def held(self) -> bool:
@@ -506,6 +511,11 @@ class Flag:
             now = Control(self._control.session, action, reason, hint, by=by, source=source)
             self._tell(((now, hint or ""),))
         self._wake()
+
+    def resume(self, by: str, guidance: str | None) -> None:
+        """Lets the session go on for a person; the guidance is a hint for the model."""
+        why = f"resumed: {guidance}" if guidance else "resumed"
+        self.clear(by=by, hint=guidance or None, reason=why)
 
     def wait(self, limit_s: float) -> bool:
         """Blocks while the session is paused, at most `limit_s` seconds; False at the limit.

@@ -257,7 +257,7 @@ def resume(session: str, *, by: str | None = None, guidance: str | None = None) 
     _check(by, guidance=guidance)
     known = context.sessions_at(session)
     for found in known:
-        found.flag.clear(by=by or BY_HAND, hint=guidance, reason=guidance and "told by a person")
+        found.flag.resume(by or BY_HAND, guidance)
     return bool(known)
 
 

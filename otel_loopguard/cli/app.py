@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from io import TextIOWrapper
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
@@ -265,7 +266,7 @@ def serve(  # noqa: PLR0913, PLR0917  # they are options
         say(f"otel-loopguard: {need}", error=True)
         raise typer.Exit(2) from None
     return run(
-        _settings(settings), tokens, header or [], http=http, grpc=grpc, forward=forward,
+        partial(_settings, settings), tokens, header or [], http=http, grpc=grpc, forward=forward,
         mode="untouched" if untouched else "annotated", lateness_s=lateness, drain_s=drain,
         certificate=certificate, key=key,
     )  # fmt: skip

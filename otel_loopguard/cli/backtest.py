@@ -35,9 +35,13 @@ def print_backtest(source: str, settings: Sequence[Settings], out: Path, **optio
         options: Others of `otel_loopguard.backtest.run.run`.
     """
     made: list[Backtest] = []
-    for given in settings:
-        with _bar() as notify:
-            made.append(run(source, given, out, notify=notify, prepare=keep_faults, **options))
+    try:
+        for given in settings:
+            with _bar() as notify:
+                made.append(run(source, given, out, notify=notify, prepare=keep_faults, **options))
+    except OSError as error:
+        error.filename = error.filename or str(out)  # pyarrow names none
+        raise
     found, *others = made
     other = others[0] if others else None
     page = out / "summary.html"

@@ -6,14 +6,14 @@ import asyncio
 import gc
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from otel_loopguard import semconv
 from otel_loopguard._control.flag import POLICY
 from otel_loopguard.cli.output import is_fault, say
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.replay.workers import COLLECTED
 from otel_loopguard.server import Server, ServerSettings, Tenants
 from otel_loopguard.server.forward import without_user
@@ -26,11 +26,13 @@ TOKEN: Final = "LOOPGUARD_SERVE_TOKEN"  # noqa: S105  # its name
 """The variable with the one token of a server without tenants."""
 
 
-def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: Any) -> int:
-    """Runs a server until it is stopped.
+def run(
+    read: Callable[[], Settings], tokens: str | None, headers: Sequence[str], **options: Any
+) -> int:
+    """Runs a server until it is stopped; returns 1 if it cannot run now.
 
     Args:
-        guard: Settings of the guard.
+        read: Reads the settings of the guard.
         tokens: File of the tokens.
         headers: Headers for the next hop, `NAME=VALUE`.
         options: The others of `ServerSettings`.
@@ -44,11 +46,18 @@ def run(guard: Settings, tokens: str | None, headers: Sequence[str], **options: 
         named[name.strip()] = value.strip()
     gc.set_threshold(*COLLECTED)
     settings = ServerSettings(headers=named, **options)
-    _log_all()
+    _log_all()  # before settings are read: that warns of unknown variables
+    guard = read()
     telemetry = ServerTelemetry.unless_set_up()
     reread = type(guard)  # from the environment and its file
     server = Server(settings, guard, _tenants(tokens), telemetry, reread)
-    asyncio.run(_run(server, settings, on=guard.enabled))
+    try:
+        asyncio.run(_run(server, settings, on=guard.enabled))
+    except LoopGuardSettingsError:
+        raise
+    except LoopGuardError as error:  # it may pass, as an address in use
+        say(f"otel-loopguard: {error}", error=True)
+        return 1
     return 0
 
 

@@ -207,9 +207,8 @@ class AdminHandlers:
                 done["setting"] = session.allow(scope, by)
                 done["stopped"] = stopped or session.allowed != before
             case "resume":
-                hint = request.get("guidance", "")[:GUIDANCE] or None
                 for flag in _flags(session):
-                    flag.clear(by=by, hint=hint, reason=hint and "told by a person")
+                    flag.resume(by, request.get("guidance", "")[:GUIDANCE])
             case _:
                 action, reason = Action(op), request.get("reason", "")[:GUIDANCE]
                 for flag in _flags(session):

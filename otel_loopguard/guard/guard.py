@@ -836,7 +836,8 @@ class LoopGuard(SessionQueries):
             index = state.progress.steps
             try:
                 index, findings = session.observe(step)
-                if findings:
+                # A person may have aborted it, of which the policy does not know.
+                if findings and not session.flag.aborted:
                     self._decide(session, step, opened, index, findings, made)
                 if session.journal is not None:
                     session.write_loops()
@@ -887,6 +888,8 @@ class LoopGuard(SessionQueries):
                 return True  # it ended meanwhile
             session = opened.session or self._sessions.of_step(step, stall.time)
             self.telemetry.numbers.stalled(stall.detection.detector, agent_of(step, opened))
+            if session.flag.aborted:
+                return True
             for finding in session.stalled(stall.detection, step):
                 index = session.state.progress.steps
                 decision = self._decisions.decide(

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
-from otel_loopguard import semconv
 from otel_loopguard._control.flag import Control, Flag
 from otel_loopguard._util.clock import now
-from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import as_data, parsed
 from otel_loopguard.policy import Hearing
@@ -24,7 +22,7 @@ from otel_loopguard.sessions.session import SavedSession, Session
 
 if TYPE_CHECKING:
     from otel_loopguard._util.backlog import Backlog
-    from otel_loopguard._util.errors import Log
+    from otel_loopguard._util.errors import InternalErrors
     from otel_loopguard.core import Remaining
     from otel_loopguard.core.admission import Admission, Objection
     from otel_loopguard.core.report import AgentCycle, Context, Happening, Report, Topic
@@ -55,7 +53,6 @@ class SessionQueries:
 
     settings: Settings
     faults: InternalErrors
-    log: Log
     telemetry: Telemetry
     backlog: Backlog
     _lock: threading.RLock
@@ -386,12 +383,10 @@ class SessionHandle:
             The setting that does so for good, empty where nothing was stopped.
         """
         with self.guard._settled():
-            setting = self._session.allow(scope, by)
+            setting = self._session.allow(scope)
         what = "what was stopped" if scope == "call" else "whatever it does"
-        fields = {semconv.SESSION_ID: self.key, semconv.CONTROL_BY: by}
-        said = "control: session %s: %s allows %s"
-        with swallow(self.guard.faults, "log"):
-            self.guard.log.info(said, self.key, by, what, extra=fields)
+        # Without the lock: a change that is made under it is noted only later, and may be never.
+        self.flag.clear(by=by, reason=f"{what} is allowed")
         return setting
 
     @property

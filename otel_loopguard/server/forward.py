@@ -324,6 +324,12 @@ class EventLog:
     def __len__(self) -> int:
         return len(self._waiting)
 
+    @property
+    def unstored(self) -> int:
+        """How many events wait that no store keeps, too."""
+        with self._lock:
+            return sum(not session for session, _ in self._waiting.values())
+
     def add(self, record: LogRecord, name: str = "", session: str = "") -> None:
         """Adds an event.
 

@@ -6,7 +6,7 @@ import asyncio
 import math
 import time
 from collections.abc import Awaitable, Callable, Generator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, ParamSpec, TypeVar, cast
 
 import grpc
@@ -173,6 +173,17 @@ class Receiver:
                 self._sending[tenant] = sending
             if not await asyncio.shield(sending):
                 return
+
+    async def send_rest(self, tenant: str, limit_s: float) -> None:
+        """Sends what is left when the server ends, and logs what is lost then."""
+        with suppress(NextHopError, asyncio.TimeoutError):
+            await asyncio.wait_for(self.send_decisions(tenant), limit_s)
+        if (sending := self._sending.get(tenant)) is not None:
+            sending.cancel()
+        engine = self._engines[tenant]
+        if lost := engine.log.unstored:
+            msg = "the server ends: the next hop has not taken %d log events, which are lost"
+            engine.guard.log.warning(msg, lost)
 
     async def _send_decisions(self, engine: TenantGuard) -> bool:
         """Sends pending decisions; returns False if they are still pending."""

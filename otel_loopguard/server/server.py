@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import math
 import os
 import signal
@@ -11,6 +12,7 @@ import socket
 import sys
 import threading
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import uvicorn
@@ -93,6 +95,7 @@ class Server:
     Raises:
         LoopGuardSettingsError: An address or URL cannot be used, or it would listen beyond loopback
             without tokens.
+        LoopGuardError: An address is in use.
 
     Attributes:
         url: Where it listens for HTTP, once it runs.
@@ -158,11 +161,11 @@ class Server:
             if self._hop_to is not None:
                 self._hop = self._hop_to(settings.forward, settings.headers or {}, self._metrics)
                 ends.push_async_callback(self._hop.close)
-            ends.push_async_callback(self._close_engines)
             receiver = Receiver(
                 self.engines, self._refusals, self._hop, mode=settings.mode,
                 most_bytes=settings.most_held_bytes,
             )  # fmt: skip
+            ends.push_async_callback(self._close_engines, receiver)
             self._readiness = readiness = Readiness(self.engines, self._hop, self._refusals)
             self._watch(receiver, readiness)
             self._api = ControlApi(self.engines)
@@ -210,9 +213,13 @@ class Server:
         self._http.should_exit = True
         await self._serving
 
-    async def _close_engines(self) -> None:
-        for engine in self.engines.values():
-            await engine.close()
+    async def _close_engines(self, receiver: Receiver) -> None:
+        # At once: a next hop that is gone costs the time of one tenant.
+        ends = (
+            engine.close(partial(receiver.send_rest, tenant, _GRACE_S))
+            for tenant, engine in self.engines.items()
+        )
+        await asyncio.gather(*ends)
 
     @property
     def is_open(self) -> bool:
@@ -308,12 +315,7 @@ class Server:
     async def _serve_http(self, app: Starlette) -> None:
         settings = self._settings
         host, port = self._address
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        try:
-            listening = socket.create_server((host, port), family=family)
-        except OSError as error:
-            msg = f"http = {settings.http!r}: cannot listen there: {error.strerror}"
-            raise LoopGuardSettingsError(msg) from error
+        listening = _listening("http", settings.http, host, port)
         # Its connections inherit it; asyncio sets it for sockets that it makes itself. Without it
         # the body of an answer waits for the client to confirm its head, 40 ms.
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -339,6 +341,8 @@ class Server:
 
     def _bind(self, server: grpc.aio.Server, host: str, port: int) -> int:
         place, certificate = forward.authority(host, port), self._certificate
+        # gRPC does not say what is wrong.
+        _listening("grpc", self._settings.grpc, host, port).close()
         try:
             if certificate is None:
                 return server.add_insecure_port(place)
@@ -420,6 +424,19 @@ def _address(name: str, given: str) -> tuple[str, int]:
         msg = f"{name} = {given!r:.100}: expected host:port, as 127.0.0.1:4318"
         raise LoopGuardSettingsError(msg)
     return host.strip("[]"), int(port)
+
+
+def _listening(name: str, given: str, host: str, port: int) -> socket.socket:
+    """A socket that listens."""
+    try:
+        return socket.create_server(
+            (host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET
+        )
+    except OSError as error:
+        # An address in use may be free soon.
+        wrong = LoopGuardError if error.errno == errno.EADDRINUSE else LoopGuardSettingsError
+        msg = f"{name} = {given!r}: cannot listen there: {error.strerror}"
+        raise wrong(msg) from error
 
 
 def _of_tenant(settings: Settings, tenant: str) -> Settings:

@@ -47,7 +47,15 @@ from otel_loopguard.server.metrics import Cause, Lateness, ServerMetrics
 from otel_loopguard.server.otlp import RETRY_S, Refused, decision_record, event_record
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Awaitable,
+        Callable,
+        Generator,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from otel_loopguard.server.leases import SessionLeases, SpanId, Taken
 
@@ -383,12 +391,20 @@ class TenantGuard:
             )
         return found
 
-    async def close(self) -> None:
-        """Judges pending spans, and shuts the guard down."""
+    async def close(self, send: Callable[[], Awaitable[object]] | None = None) -> None:
+        """Judges pending spans, and shuts the guard down.
+
+        Args:
+            send: Called then, to send what is left in the log.
+        """
         if self._judging is not None:
             # Who sent it is told why it failed.
             await asyncio.gather(self._judging, return_exceptions=True)
         await self._call(self._shutdown)
+        if send is not None:
+            await send()
+        if self._leases is not None:
+            await self._call(self._leave, self._leases)
         self._thread.shutdown()
 
     async def tick(self) -> None:
@@ -605,8 +621,11 @@ class TenantGuard:
         if self._leases is not None:
             with suppress(Busy), _storing():
                 self._store(self._leases)
-                self._leases.abandon(self._calls)
-            self._leases.close()
+
+    def _leave(self, leases: SessionLeases) -> None:
+        with suppress(Busy), _storing():
+            leases.abandon(self._calls)
+        leases.close()
 
     def _decide(self, made: DecisionRecord) -> None:
         if self._leases is not None:

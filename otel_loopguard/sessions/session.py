@@ -413,8 +413,10 @@ class Session:
         """True if a decision was made about a later step than one that began then."""
         return 0 < began < self.decided_at and not was_set_back(self.decided_at, began)
 
-    def allow(self, scope: Literal["call", "session"], by: str) -> str:
+    def allow(self, scope: Literal["call", "session"]) -> str:
         """Handles a false alarm: ignores the loop from now on, or only notes decisions.
+
+        The flag stays, for the caller to clear without a lock.
 
         Returns:
             The setting that does so for good; empty where no decision stands.
@@ -426,7 +428,6 @@ class Session:
             self.allowed = None
         elif self.allowed is not None:
             self.allowed = frozenset((*self.state.policy.stopped, *self.allowed)[:_MOST_ALLOWED])
-        self.flag.clear(by=by)
         return "" if standing is None else lasting(standing, self._settings)
 
     def noted(self, decision: Decision) -> Decision:

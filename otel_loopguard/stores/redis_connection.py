@@ -359,6 +359,7 @@ class RedisSubscription:
         self._pubsub: Any = None
         self._joined_at = inf
         self._pinged = self._received = 0.0
+        self._told = False  # it was logged that it fails
         self._closed = False
         self._thread = BackgroundThread("listening", self._turn, InternalErrors(), idle_s=0)
         self._thread.wake()
@@ -383,6 +384,7 @@ class RedisSubscription:
             self._joined_at = inf
             if not self._pauses.failures:
                 logger.warning("other processes are not heard while the store fails: %s", error)
+                self._told = True
             return self._pauses.next_s()
         return 0
 
@@ -398,6 +400,9 @@ class RedisSubscription:
             self._pinged = self._received = now
             if message["type"] == "subscribe":
                 self._joined_at = now
+                if self._told:
+                    logger.warning("other processes are heard again")
+                    self._told = False
                 if self._joined is not None:
                     self._joined()
             elif message["type"] == "message" and isinstance(message["data"], bytes):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
 State = Literal["healthy", "slow", "down", "full", "read_only"]
 
-# A store that comes and goes fills no log: each state is logged once a minute.
+# A store that comes and goes fills no log: each trouble is logged once a minute, with its end.
 _LOG_AGAIN_S: Final = 60
 # A process that stores nothing for so long has no thread for it; to start one costs little.
 _IDLE_S: Final = 10
@@ -120,6 +119,7 @@ class Writer:
         self._lock = new_lock()
         self._log_once = LogOnce("store", self._log)
         self._state: State = "healthy"
+        self._told: State = "healthy"  # the state that was logged last
         self.why = ""
         self._logged: dict[State, float] = {}
         self._call_began = 0.0  # 0 while there is none
@@ -394,11 +394,16 @@ class Writer:
         return found
 
     def _change(self, state: State, why: str) -> None:
-        before, self._state = self._state, state
+        self._state = state
         self.why = why or self.why
-        now = time.monotonic()
-        if before == state or now - self._logged.get(state, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
+        if state == self._told:
             return
-        self._logged[state] = now
-        level = logging.INFO if state == "healthy" else logging.WARNING
-        self._log.log(level, "the store is %s%s", state, f": {why}" if why else "")
+        if state == "healthy":
+            self._log.warning("the store is healthy again")
+        else:
+            now = time.monotonic()
+            if now - self._logged.get(state, -_LOG_AGAIN_S) < _LOG_AGAIN_S:
+                return
+            self._logged[state] = now
+            self._log.warning("the store is %s%s", state, f": {why}" if why else "")
+        self._told = state

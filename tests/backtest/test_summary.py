@@ -2,6 +2,7 @@
 
 import json
 import re
+import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from otel_loopguard.backtest.run import run, settings_hash
 from otel_loopguard.cli.app import app
 from otel_loopguard.cli.backtest import write_summary
 from tests.programs import printed
+from tests.server.process import PROGRAM
 
 HOSTILE = "<script>alert('x')</script>\"&"
 
@@ -99,3 +101,16 @@ def test_the_digest_is_the_same_in_every_process() -> None:
     )
     for seed in ("1", "2"):
         assert printed(code, PYTHONHASHSEED=seed).strip() == settings_hash(Settings())
+
+
+def test_a_full_disk_is_told_with_its_folder(source: Path, tmp_path: Path) -> None:
+    """Of what cannot be written pyarrow names no file."""
+    resource = pytest.importorskip("resource")
+    command = [PROGRAM, "backtest", str(source), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, check=False,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100)),
+    )  # fmt: skip
+    (line,) = (one for one in done.stderr.splitlines() if "otel-loopguard: " in one)
+    assert done.returncode == 2
+    assert line.startswith(f"otel-loopguard: {tmp_path / 'out'}: ")

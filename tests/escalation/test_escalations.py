@@ -310,6 +310,28 @@ def test_changed_past_the_escalation(change: Callable[..., object], action: Acti
     assert guard.flag_of("a").control.action is action
 
 
+@pytest.mark.parametrize("by_answer", [True, False])
+def test_nothing_is_decided_of_what_a_person_aborted(by_answer: bool) -> None:
+    """The agent may not ask, and go on; who lets it go on has it judged again."""
+    decided: list[Action] = []
+    guard = LoopGuard(
+        Settings(max_action="pause"), on_decision=lambda _, d: decided.append(d.action)
+    )
+    stuck(guard, "a")
+    (found,) = asked(guard)
+    if by_answer:
+        control.answer(found.id, "abort", by="anna")
+    else:
+        control.abort("a", by="anna")
+    before = list(decided)
+    stuck(guard, "a", 8)
+    assert decided == before
+    assert asked(guard) == []
+    control.resume("a", by="anna")
+    stuck(guard, "a", 8)
+    assert len(decided) > len(before)
+
+
 def test_the_application_asks(caplog: pytest.LogCaptureFixture) -> None:
     """`control.escalate` holds the session until it is answered."""
     guard = watched(pause_limit_s=60)

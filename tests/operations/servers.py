@@ -14,6 +14,7 @@ from tests.operations.programs import CONFIG, RULES, need, run
 from tests.stores.servers import free_port
 
 _SLOW_S = 60
+_RECEIVER = "http://localhost:9095/alerts"
 
 
 class _Server(Program):
@@ -29,6 +30,10 @@ class _Server(Program):
     def get(self, path: str, **parameters: str | float) -> Any:
         """What a GET answers, as JSON; an error's answer too."""
         return httpx.get(f"{self._url}{path}", params=parameters, timeout=_SLOW_S).json()
+
+    def text(self, path: str) -> str:
+        """What a GET answers."""
+        return httpx.get(f"{self._url}{path}", timeout=_SLOW_S).text
 
     def post(self, path: str, body: object) -> None:
         """Sends JSON."""
@@ -67,9 +72,12 @@ class Prometheus(_Server):
 
 
 class Alertmanager(_Server):
-    """An Alertmanager with the configuration of this repository."""
+    """An Alertmanager with the configuration of this repository, and with another receiver."""
 
-    def __init__(self, folder: Path) -> None:
-        file = f"--config.file={CONFIG / 'alertmanager/alertmanager.yaml'}"
-        program = need("prometheus-alertmanager", "alertmanager")
-        super().__init__(folder, program, file, "--storage.path=data", "--cluster.listen-address=")
+    def __init__(self, folder: Path, receiver: str = "") -> None:
+        text = (CONFIG / "alertmanager/alertmanager.yaml").read_text(encoding="utf-8")
+        assert _RECEIVER in text
+        file = folder / "alertmanager.yaml"
+        file.write_text(text.replace(_RECEIVER, receiver or _RECEIVER), encoding="utf-8")
+        options = f"--config.file={file}", "--storage.path=data", "--cluster.listen-address="
+        super().__init__(folder, need("prometheus-alertmanager", "alertmanager"), *options)

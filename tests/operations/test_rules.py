@@ -1,7 +1,10 @@
 """Rules, their tests, the runbook and what is told to whom hold together, by the real programs."""
 
+import json
 import re
 from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +15,8 @@ from tests.docs.markdown import anchors
 from tests.operations.boards import unknown
 from tests.operations.programs import CONFIG, OPERATIONS, RULE_TESTS, RULES, need, run
 from tests.operations.servers import Alertmanager
+from tests.server.process import total
+from tests.server.serving import listening
 from tests.stores.servers import wait_for
 
 
@@ -130,3 +135,31 @@ def test_a_consequence_is_not_told_beside_its_cause(alertmanager: Alertmanager, 
     wait_for(there)
     held = [alert["labels"] for alert in found if alert["status"]["inhibitedBy"]]
     assert held == [alerts[1]]
+
+
+def test_a_store_that_is_gone_pages_once(tmp_path: Path) -> None:
+    """A server is not ready in the same second, and Prometheus may say that first."""
+    told: list[str] = []
+
+    def take(to: BaseHTTPRequestHandler, body: bytes) -> None:
+        told.extend(alert["labels"]["alertname"] for alert in json.loads(body)["alerts"])
+        to.wfile.write(b"HTTP/1.0 200 OK\r\n\r\n")
+
+    def posted(name: str, **labels: str) -> None:
+        found = {"alertname": name, "severity": "critical", "job": "a", **labels}
+        server.post("/api/v2/alerts", [{"labels": found}])
+
+    with listening(take) as url:
+        server = Alertmanager(tmp_path, url)
+        server.start()
+        try:
+            posted("LoopGuardServerNotReady", loopguard_server_check="store")
+            posted("LoopGuardServerNotReady", loopguard_server_check="queue")
+            wait_for(lambda: told == ["LoopGuardServerNotReady"])
+            posted("LoopGuardStoreUnavailable")
+            wait_for(lambda: "LoopGuardStoreUnavailable" in told)
+            text = partial(server.text, "/metrics")
+            wait_for(lambda: total(text(), "alertmanager_alerts", state="suppressed") == 1)
+        finally:
+            server.kill()
+    assert told == ["LoopGuardServerNotReady", "LoopGuardStoreUnavailable"]

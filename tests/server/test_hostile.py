@@ -251,7 +251,7 @@ def test_a_token_that_is_too_short_names_its_variable(monkeypatch: pytest.Monkey
     monkeypatch.setenv(serve.TOKEN, "short")
     why = r"LOOPGUARD_SERVE_TOKEN: .* has 5 characters, expected 16 or more"
     with pytest.raises(LoopGuardSettingsError, match=why):
-        serve.run(Settings(), None, [])
+        serve.run(Settings, None, [])
 
 
 def test_large_requests_are_read_on_another_thread(monkeypatch: pytest.MonkeyPatch) -> None:

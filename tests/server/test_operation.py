@@ -1,7 +1,10 @@
 """What the operator of a server is told: log lines, probes, and the same in metrics."""
 
+import os
 import re
 import signal
+import socket
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +13,7 @@ import pytest
 from otel_loopguard import Settings
 from otel_loopguard.server import Tenants
 from otel_loopguard.server import metrics as server_metrics
-from tests.server.process import Serve, ready
+from tests.server.process import PROGRAM, Serve, ready
 from tests.server.serving import (
     CLIENT,
     PROTOBUF,
@@ -60,6 +63,30 @@ def test_a_cause_of_refusals_is_told_once_and_at_its_end(  # noqa: PLR0917
     assert re.search(rf"{why}.* \({cause}, 3 times within \d+ s\)", line)
 
 
+def test_a_variable_that_is_unknown_is_told(tmp_path: Path) -> None:
+    """Else it guards in another way than its operator thinks."""
+    with Serve(tmp_path / "log", LOOPGUARD_MOED="shadow") as server:
+        assert server.logged("unknown setting", "LOOPGUARD_MOED (is LOOPGUARD_MODE meant?)")
+
+
+@pytest.mark.parametrize(
+    ("host", "code", "why"),
+    [("127.0.0.1", 1, "in use"), ("192.0.2.1", 2, "cannot listen there")],
+)
+@pytest.mark.parametrize("option", ["http", "grpc"])
+def test_an_address_in_use_is_no_bad_setting(option: str, host: str, code: int, why: str) -> None:
+    """It is worth another start, which the unit of systemd leaves out after a 2."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        given = {"http": "127.0.0.1:0", "grpc": "", option: f"{host}:{taken.getsockname()[1]}"}
+        command = [PROGRAM, "serve", *(f"--{name}={value}" for name, value in given.items())]
+        token = {**os.environ, "LOOPGUARD_SERVE_TOKEN": "a token of sixteen signs or more"}
+        ended = subprocess.run(command, env=token, capture_output=True, text=True, check=False)
+    (line,) = (one for one in ended.stderr.splitlines() if "otel-loopguard:" in one)
+    assert ended.returncode == code
+    assert f"{option} = " in line
+    assert why in line
+
+
 def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path) -> None:
     """Each leaves a line in the log, a metric, and the answer of `/readyz`: with real processes."""
     redis = Redis(tmp_path / "redis")
@@ -102,6 +129,8 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         redis.start()
         is_back(2)
         wait_for(lambda: server.metric(STORE, loopguard_store_state="available") == 1)
+        wait_for(lambda: bool(server.logged("the store is healthy again")))
+        wait_for(lambda: bool(server.logged("other processes are heard again")))
         assert server.metric(READY, loopguard_server_check="store") == 1
         assert server.metric("loopguard_server_leases_total", loopguard_server_lease="taken") == 1
         assert len(server.logged("not ready: the store does not answer: redis://", "(store")) == 1

@@ -261,9 +261,11 @@ def test_what_people_do_goes_on_as_log_events(hop: Hop) -> None:
         for what, told in {
             "answer": {"answer": "continue", "guidance": "look elsewhere", "by": "anna"},
             "pause": {"reason": "let me look", "by": "ben"},
+            "resume": {"guidance": "use the cache", "by": "ben"},
+            "allow": {"scope": "session", "by": "dave"},
         }.items():
             assert CLIENT.post(f"{asked}/{what}", json=told).is_success
-        wait_for(lambda: len(hop.events("loopguard.control")) >= 2)
+        wait_for(lambda: len(hop.events("loopguard.control")) >= 4)
     names = ("session.id", "control.by", "escalation.answer")
     opened, closed = (
         tuple(attributes(each).get(f"loopguard.{name}") for name in names)
@@ -272,9 +274,11 @@ def test_what_people_do_goes_on_as_log_events(hop: Hop) -> None:
     assert opened == ("chat-1", None, None)
     assert closed == ("chat-1", "anna", "continue")
     done = [attributes(each) for each in hop.events("loopguard.control")]
-    assert [each["loopguard.control.by"] for each in done] == ["anna", "ben"]
-    assert [each["loopguard.decision.action"] for each in done] == ["hint", "pause"]
-    assert done[1]["loopguard.decision.message"] == "let me look"
+    assert [each["loopguard.control.by"] for each in done] == ["anna", "ben", "ben", "dave"]
+    actions = ["hint", "pause", "hint", "allow"]
+    assert [each["loopguard.decision.action"] for each in done] == actions
+    said = [each["loopguard.decision.message"] for each in done]
+    assert said[1:3] == ["let me look", "resumed: use the cache"]
 
 
 def test_a_tenant_sees_its_own_sessions_only(caplog: pytest.LogCaptureFixture) -> None:

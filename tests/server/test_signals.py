@@ -23,13 +23,17 @@ from tests.server.process import PROGRAM, Serve
 from tests.server.serving import (
     CLIENT,
     PROTOBUF,
+    Hop,
+    attributes,
     bearer,
     call,
     certified,
     exporter,
     request,
+    send,
     serving,
 )
+from tests.stores.servers import Server as Redis
 from tests.stores.servers import free_port, wait_for
 
 OLD, NEW, OTHER = (f"the {which} token of this test" for which in ("old", "new", "other"))
@@ -257,3 +261,33 @@ def test_what_it_cannot_answer_any_more_is_sent_again(monkeypatch: pytest.Monkey
             taken, _ = hangs.accept()
         with taken:
             assert answer.result().status_code == 503
+
+
+def test_what_people_did_last_is_sent_before_it_ends(
+    hop: Hop, tmp_path: Path, own_redis: Redis
+) -> None:
+    """No request that is sent again tells of it, and no store."""
+    key = "a key of all workers"
+    stored = {"LOOPGUARD_STORE_URL": own_redis.url, "LOOPGUARD_DIGEST_KEY": key}
+    for who, store in {"anna": {}, "ben": stored}.items():
+        with Serve(tmp_path / "log", "--forward", hop.url, **store) as server:
+            assert server.send() == 200
+            url = f"{server.url}/v1/sessions/chat-1/abort"
+            assert CLIENT.post(url, json={"by": who}).is_success
+            server.tell(signal.SIGTERM)
+            assert server.process.wait(60) == 0
+            assert not server.logged("log events")
+    done = [attributes(one)["loopguard.control.by"] for one in hop.events("loopguard.control")]
+    assert done == ["anna", "ben"]
+
+
+def test_what_people_did_last_is_told_where_it_is_lost(
+    hop: Hop, caplog: pytest.LogCaptureFixture
+) -> None:
+    with serving(forward=hop.url) as server:
+        assert send(server, 0).is_success
+        hop.answers = [503] * 100
+        url = f"{server.url}/v1/sessions/chat-1/abort"
+        assert CLIENT.post(url, json={"by": "anna"}).is_success
+    (line,) = (one for one in caplog.messages if "log events" in one)
+    assert "1 log events" in line

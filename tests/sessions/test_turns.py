@@ -212,20 +212,21 @@ def test_what_a_person_set_stays(app: App) -> None:
             control.check()
 
 
-def test_below_what_a_person_set_the_policy_begins_anew_with_a_turn() -> None:
-    """What it had ended beside that is judged again, though the person's word stays."""
+def test_what_a_person_aborted_stays_so_with_a_turn() -> None:
+    """Nothing is decided of it until a person lets it go on; then the policy begins anew."""
     run = Run()
     repeat = call("search", {"q": "x"}, ANSWER)
     run.calls(repeat)
     flag = handle_of(run.guard).flag
     flag.set(Action.ABORT, reason="enough", by="anna")
     run.calls(*[repeat] * 9)
-    assert run.actions == [Action.HINT, Action.DENY, Action.ABORT]
     run.calls(Step(Kind.OTHER, "user", text="go on"))
-    assert not handle_of(run.guard).denies("search", {"q": "x"})
     run.calls(*[repeat] * 4)
-    assert run.actions[3:] == [Action.HINT, Action.DENY]
+    assert run.actions == []
     assert (flag.control.action, flag.control.by) == (Action.ABORT, "anna")
+    flag.clear(by="anna")
+    run.calls(*[repeat] * 4)
+    assert run.actions == [Action.HINT, Action.DENY]
 
 
 def test_runs_side_by_side_are_no_turns(app: App) -> None:

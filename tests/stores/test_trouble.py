@@ -89,6 +89,7 @@ def test_a_subscription_goes_on_after_an_outage(
     store.publish("t", b"after")
     wait_for(lambda: heard == [b"after"])
     assert caplog.text.count("are not heard") == 2
+    assert caplog.text.count("are heard again") == 2
     subscription.close()
 
 

@@ -13,7 +13,7 @@ import pytest
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.errors import StoreError
-from otel_loopguard.stores import PublishedValue
+from otel_loopguard.stores import PublishedValue, write_behind
 from otel_loopguard.stores.redis import RedisStore
 from tests.agents import provider_with
 from tests.control.messages import call, flag, new_name
@@ -99,7 +99,7 @@ def test_a_call_that_hangs_is_slow(write: Write) -> None:
 def test_it_is_written_when_the_store_is_back(
     write: Write, reason: str, after: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Retried until it is acknowledged, stored once; one warning says what is wrong (E8)."""
+    """Retried until it is acknowledged, stored once; logged when it begins, and its end (E8)."""
     writer = write(store := Flaky(reason, after=after))
     writer.append("s", entries(3))
     writer.append("t", entries(2))
@@ -112,7 +112,37 @@ def test_it_is_written_when_the_store_is_back(
     assert writer.stored == 5
     assert writer.retries >= 2
     told = [text for found in caplog.records if "the store is " in (text := found.getMessage())]
-    assert told == [f"otel-loopguard: the store is {reason}: it is {reason}"]
+    begin, end = told
+    assert begin == f"otel-loopguard: the store is {reason}: it is {reason}"
+    assert "healthy" in end
+
+
+def test_a_store_that_comes_and_goes_fills_no_log(
+    write: Write, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A begin has its end, and trouble that lasts is told although the one before was too."""
+    writer = write(store := Flaky())
+
+    def told() -> list[str]:
+        found = [one.getMessage().rpartition("the store is ")[2] for one in caplog.records]
+        return [text.split()[0].strip(":") for text in found]
+
+    for _ in range(3):
+        store.reason = "down"
+        writer.append("s", entries(1))
+        wait_for(lambda: writer.state == "down")
+        store.reason = None
+        assert writer.flush()
+    assert told() == ["down", "healthy"]
+    store.reason = "down"
+    writer.append("s", entries(1))
+    wait_for(lambda: writer.state == "down")
+    assert told() == ["down", "healthy"]
+    monkeypatch.setattr(write_behind, "_LOG_AGAIN_S", 0)
+    wait_for(lambda: told() == ["down", "healthy", "down"])
+    store.reason = None
+    assert writer.flush()
+    assert told() == ["down", "healthy"] * 2
 
 
 def test_what_is_refused_does_not_hold_up_the_rest(
