@@ -381,6 +381,18 @@ def test_partial_results_of_the_loop_come_with_the_stop(house: House) -> None:
     assert _said(house.ended.spans[-1])["error.type"] == "ZeroDivisionError"
 
 
+def test_what_aliases_of_yaml_make_of_a_few_bytes_is_not_written_out(house: House) -> None:
+    """One list in a million places: it is equal to nothing, and the span does not have it."""
+    doc: list[object] = ["text"]
+    for _ in range(20):
+        doc = [doc, doc]
+    with house.turn(content=True) as now:
+        for _ in range(4):
+            assert now.tool("read_yaml", {"path": "x"}, lambda path: doc) is doc
+        assert now.hint() is None
+    assert all(len(str(_said(one))) < 1_000 for one in house.ended.spans)
+
+
 def test_misuse_is_told() -> None:
     """No begin, or two of them; without a key each turn has its own session."""
     turns = [turn(tracer_provider=provider_with()) for _ in range(3)]

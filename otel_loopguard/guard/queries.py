@@ -18,6 +18,7 @@ from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard.core.task import Task
 from otel_loopguard.evidence import parsed
+from otel_loopguard.evidence.normalize import unlike
 from otel_loopguard.policy import Hearing
 from otel_loopguard.sessions.requested_calls import RequestedCalls, WaitingRound
 from otel_loopguard.sessions.session import SavedSession, Session
@@ -254,6 +255,7 @@ class SessionQueries:
             args: Its arguments, a JSON value or text; None if they are not known.
             outcome: Its result, in the same form.
         """
+        args, outcome = unlike(args), unlike(outcome)
         with self._settled():
             opened = self._opened(span_id)
             if opened is not None:

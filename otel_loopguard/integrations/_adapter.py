@@ -42,6 +42,7 @@ from otel_loopguard._util.tables import read_table
 from otel_loopguard._util.text import check_limit, expected, printable
 from otel_loopguard.core import Choice
 from otel_loopguard.errors import LoopGuardStop
+from otel_loopguard.evidence.normalize import unlike
 from otel_loopguard.execution import admit
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sdk.provider import (
@@ -791,6 +792,7 @@ def _trace_of(span: Span | None) -> int | None:
 
 def _text(value: object) -> str | None:
     """A value as a span has it: a text, or JSON where it can be that."""
+    value = unlike(value)
     if isinstance(value, str):
         return value
     try:
