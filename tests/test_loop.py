@@ -25,6 +25,7 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     Refusal,
     control,
+    resilience,
     turn,
 )
 from tests.agents import Ended, provider_with
@@ -379,6 +380,17 @@ def test_partial_results_of_the_loop_come_with_the_stop(house: House) -> None:
     with pytest.raises(ZeroDivisionError), house.turn():
         raise ZeroDivisionError
     assert _said(house.ended.spans[-1])["error.type"] == "ZeroDivisionError"
+    assert resilience.parts(house.key) == stop.value.parts
+
+
+def test_a_turn_that_ends_well_leaves_no_results_behind(house: House) -> None:
+    """Neither its own nor those of the turns before; one inside of it leaves them there."""
+    with house.turn() as now:
+        with house.turn() as inner:
+            inner.tool("search", {"query": "x"}, house.search)
+        now.tool("search", {"query": "y"}, house.search)
+        assert len(resilience.parts(house.key)) == 2
+    assert resilience.parts(house.key) == ()
 
 
 def test_what_aliases_of_yaml_make_of_a_few_bytes_is_not_written_out(house: House) -> None:
