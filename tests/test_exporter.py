@@ -214,6 +214,17 @@ def test_who_feeds_the_guard_lets_it_finish(case: str) -> None:
     assert (inner.spans == [span]) is (case != "fed")
 
 
+def test_of_several_exporters_one_shows_a_span_to_the_guard() -> None:
+    """Also where each comes in its own time, and the first one has ended."""
+    guard, spans = ScriptedGuard(), [ended_span(name) for name in "abc"]
+    first, second = (LoopGuardSpanExporter(Collecting(), guard) for _ in range(2))
+    first.export(spans[:2])
+    second.export(spans[:1])
+    first.shutdown()
+    second.export(spans[1:])
+    assert [name for what, name in guard.fed if what == "closed"] == ["a", "b", "c"]
+
+
 def test_threads_that_export_at_once_feed_one_guard(monkeypatch: pytest.MonkeyPatch) -> None:
     """As behind a `SimpleSpanProcessor`: of another one nobody would hear."""
     made: list[LoopGuard] = []

@@ -28,6 +28,7 @@ from otel_loopguard import (
     LoopGuardSpanProcessor,
     Refusal,
     control,
+    resilience,
     turn,
 )
 from tests.agents import Ended, provider_with
@@ -475,6 +476,29 @@ def test_partial_results_of_the_loop_come_with_the_stop(house: House) -> None:
     with pytest.raises(ZeroDivisionError), house.turn():
         raise ZeroDivisionError
     assert _said(house.ended.spans[-1])["error.type"] == "ZeroDivisionError"
+    assert resilience.parts(house.key) == stop.value.parts
+
+
+def test_a_turn_that_ends_well_leaves_no_results_behind(house: House) -> None:
+    """Neither its own nor those of the turns before; one inside of it leaves them there."""
+    with house.turn() as now:
+        with house.turn() as inner:
+            inner.tool("search", {"query": "x"}, house.search)
+        now.tool("search", {"query": "y"}, house.search)
+        assert len(resilience.parts(house.key)) == 2
+    assert resilience.parts(house.key) == ()
+
+
+def test_what_aliases_of_yaml_make_of_a_few_bytes_is_not_written_out(house: House) -> None:
+    """One list in a million places: it is equal to nothing, and the span does not have it."""
+    doc: list[object] = ["text"]
+    for _ in range(20):
+        doc = [doc, doc]
+    with house.turn(content=True) as now:
+        for _ in range(4):
+            assert now.tool("read_yaml", {"path": "x"}, lambda path: doc) is doc
+        assert now.hint() is None
+    assert all(len(str(_said(one))) < 1_000 for one in house.ended.spans)
 
 
 def test_misuse_is_told() -> None:

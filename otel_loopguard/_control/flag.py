@@ -375,6 +375,11 @@ class Flag:
             self.parts = self.parts or deque(maxlen=PARTS)
             self.parts.append(result)
 
+    def drop_parts(self) -> None:
+        """Drops these results: no stop will carry them."""
+        with _changing:
+            self.parts = None
+
     def adopt_parts(self, trace: str | None) -> None:
         """Adopts results that were kept under its trace before its key was known."""
         found = None if trace is None else RESULTS.pop(trace, None)

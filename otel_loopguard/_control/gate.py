@@ -102,8 +102,8 @@ def partial(result: object) -> bool:
         except LoopGuardAbort as stop:
             return stop.parts
 
-    The newest 20 are kept, in this process, until the session is forgotten. Results from before the
-    first span of a session are kept, too.
+    The newest 20 are kept, in this process, until a `turn` ends without an error, or 100 other
+    sessions came since. Results from before the first span of a session are kept, too.
 
     Args:
         result: The result so far.

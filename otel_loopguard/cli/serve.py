@@ -16,7 +16,7 @@ from otel_loopguard.cli.output import is_fault, say
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError
 from otel_loopguard.replay.workers import COLLECTED
 from otel_loopguard.server import Server, ServerSettings, Tenants
-from otel_loopguard.server.forward import without_user
+from otel_loopguard.server.forward import place_of
 from otel_loopguard.server.metrics import ServerTelemetry
 
 if TYPE_CHECKING:
@@ -92,8 +92,8 @@ async def _run(server: Server, settings: ServerSettings, *, on: bool) -> None:
         if server.grpc_port:
             host = settings.grpc.rpartition(":")[0]
             say(f"OTLP over gRPC: {host}:{server.grpc_port}")
-        hop = without_user(settings.forward)
-        say(f"spans go on to {hop}" if hop else "spans go nowhere else")
+        hop = settings.forward
+        say(f"spans go on to {place_of(hop)}" if hop else "spans go nowhere else")
         if not on:
             say("nothing is judged: enabled (LOOPGUARD_ENABLED) is false")
         if server.is_open:

@@ -270,6 +270,7 @@ _ECHOES: Final = 3.0
 _PLACE: Final = 0.5
 """Weight of an empty page: that is how the end of a list is found."""
 
+_NOTHING_NEW: Final = key_of(b"nothing_new")
 _LAST: Final = 12
 """Rounds that are looked back at. Of 1,400 everyday and 3,471 public runs that went well nine are
 told, seven of them in games; twice as many rounds find a third of the stuck runs."""
@@ -316,9 +317,7 @@ class NothingNew(BaseDetector):
         if len(newest) < _LAST or known < _SHARE * _LAST or len(dict(newest)) < _SEVERAL:
             return None
         count, threshold = round(known), round(_SHARE * _LAST)
-        # Of a loop that another detector tells of this is one more sign.
-        keys = frozenset(dict(newest))
-        return self.found("nothing_new", count, threshold, keys, last=_LAST)
+        return self.found("nothing_new", count, threshold, _NOTHING_NEW, last=_LAST)
 
 
 _IDLE_COMMAND: Final = key_of(b"idle_command")

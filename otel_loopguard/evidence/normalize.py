@@ -10,6 +10,7 @@ over a long outcome costs more than everything else the guard does.
 
 from __future__ import annotations
 
+import gc
 import json
 import math
 import re
@@ -45,6 +46,12 @@ _DEPTH: Final = 32
 """Levels of a value that are written out: deeper ones are cycles."""
 _BUDGET: Final = 10_000
 """Values that are written out in Python, for some 10 ms; what has more is equal to nothing."""
+_LARGEST: Final = 1_000_000
+"""Values and characters of an object that is written out, as of JSON that is parsed."""
+_LEVELS: Final = 254
+"""Levels that orjson goes down; what is deeper is a circle."""
+_SIZED: Final = frozenset((str, dict, list, tuple))
+"""Their length is no code of the application."""
 _BYTES: Final = 4_096
 """Bytes of a binary value that are written out as they are."""
 _REWRITTEN: Final = 8_192
@@ -198,6 +205,25 @@ def parsed(value: object, values: int = VALUES) -> object:
     return value
 
 
+def unlike(value: object) -> object:
+    """The value, or in place of one that is too large to be written out what is equal to nothing.
+
+    What YAML makes of its aliases has one list in many places: a few hundred bytes of it may be
+    gigabytes of JSON.
+    """
+    level: list[Any] = [value] if type(value) in _SIZED else []
+    left = _LARGEST
+    for _ in range(_LEVELS):
+        if not level:
+            break
+        left -= sum(map(len, level))
+        if left < 0:
+            return f"…{next(_UNLIKE)}"
+        # At C speed: each result is looked at.
+        level = [one for one in gc.get_referents(*level) if type(one) in _SIZED]
+    return value
+
+
 def canonical(value: object) -> bytes:
     """Canonical bytes of a value that was `parsed`. Never throws, whatever the value is."""
     if isinstance(value, str):
@@ -307,6 +333,7 @@ def as_data(value: object) -> object:
     """
     if value is None or type(value) is str:
         return value
+    value = unlike(value)
     try:
         orjson.dumps(value, option=_AS_JSON)
     except (TypeError, RecursionError):

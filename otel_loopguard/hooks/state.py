@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.tables import read_parts
 from otel_loopguard.errors import StoreError
 
@@ -23,8 +24,11 @@ _KEPT_S: Final = 7 * 24 * 3600
 _MOST: Final = {"entry": 1000, "call": 500, "told": 200}
 """Items of a session: entries of its journal, calls, and decisions with what was told of them. The
 guard itself looks back 50 calls; the rest is for turns of many calls side by side."""
-# Trimming reads an index; a session has this many items more at most.
+# Trimming reads an index; a session has this many items more at most. The first write of a process
+# trims, too: each event may have a process of its own.
 _TRIM_EVERY: Final = 256
+# Sessions whose writes are counted; one more is trimmed sooner.
+_MOST_COUNTED: Final = 256
 # If several hooks report an event, the last one does within the time that an agent gives a hook.
 _TOGETHER_S: Final = 10
 # Sessions are kept for days, and forgetting reads the whole file.
@@ -75,7 +79,7 @@ class HookState:
         except (OSError, sqlite3.Error) as error:
             msg = f"the state of the hooks, {str(self._path)!r}: {error}"
             raise StoreError(msg) from error
-        self._writes = 0
+        self._writes: BoundedDict[str, int] = BoundedDict(_MOST_COUNTED)
         try:
             self.forget_old()
         except StoreError:
@@ -97,8 +101,9 @@ class HookState:
         """Adds to the journal of a session; of the guard's `JournalStore`."""
         for name, value in entries:
             self._run("add", session=session, id=name, value=value)
-        self._writes += 1
-        if not self._writes % _TRIM_EVERY:
+        writes = self._writes.get(session, 0)
+        self._writes[session] = writes + 1
+        if not writes % _TRIM_EVERY:
             for kind, most in _MOST.items():
                 self._run("trim", session=session, kind=kind, most=most)
         if time.time() - self._forgot > _FORGET_EVERY_S:

@@ -106,6 +106,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self._content = content
         self._provider = tracer_provider
         self._begun: tuple[Adapter, Span, Entered] | None = None
+        self._owns_results = False
 
     @property
     def control(self) -> Control:
@@ -233,8 +234,11 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
             raise RuntimeError(msg)
         Entered.leave_ended()
         outer = otel_context.get_value(_KEY)
-        own = self._asked or named_session() or _known_key()
+        around = named_session() or _known_key()
+        own = self._asked or around
         self.session = own or f"turn-{uuid.uuid4().hex}"
+        # Else the results are also those of the run around.
+        self._owns_results = around != self.session
         within = isinstance(outer, turn) and outer.session == self.session
         context = otel_context.set_value(_KEY, self, naming(self.session))
         span = self._started(context, named=own is not None)
@@ -258,6 +262,8 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         _, span, entered = self._begun
         end_run(span, error)
         entered.leave()
+        if error is None and self._owns_results and (flag := flag_at(self.session)) is not None:
+            flag.drop_parts()
 
     def _started(self, context: Context, *, named: bool) -> Span:
         """The span of the turn, which a guard follows."""

@@ -8,6 +8,7 @@ the user's.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -247,6 +248,12 @@ _BYTES: Final = "* -filter -text -ident -working-tree-encoding\n"
 """No file is changed on its way into a checkpoint or out of it, whatever `.gitattributes` says."""
 _SHARED: Final = ("refs", "packed-refs", "reftable", "shallow", "info/exclude")
 _GONE: Final = b"No such file or directory"
+_FAILED: Final = re.compile(
+    rb"^(?:error|fatal): (?!'.*/' does not have a commit checked out$|invalid path '|"
+    rb"unable to add '.*' to index$)",
+    re.MULTILINE,
+)
+"""Not that no commit has room for a file: a repository inside without a commit, a file `.GIT`."""
 _AGAIN: Final = 9
 """Readings of a folder: where files come and go every millisecond, every third one misses some."""
 _HEAD_BYTES: Final = 1024
@@ -452,10 +459,10 @@ class GitWorkspace:
 
     def _add_all(self, bare: Path) -> None:
         """Reads all files: again where one has gone that git has just seen, as in a build."""
-        words = ("add", "--all", "--", ".")
+        words = ("add", "--all", "--ignore-errors", "--", ".")
         for _ in range(_AGAIN):
             done = self._run(words, bare)
-            if not done.returncode:
+            if not done.returncode or (done.returncode == 1 and not _FAILED.search(done.stderr)):
                 return
             if _GONE not in done.stderr:
                 break

@@ -248,7 +248,8 @@ class LoopGuardSpanExporter(SpanExporter):
                 return ()
         if guard.settings.enabled and not off(guard):
             with swallow(guard.faults, "exporter.feed"):
-                for _, started, view in sorted(_moments(spans), key=lambda moment: moment[0]):
+                moments = _moments(_unfed(guard, spans))
+                for _, started, view in sorted(moments, key=lambda moment: moment[0]):
                     with swallow(guard.faults, "exporter.feed"):
                         (guard.on_start if started else guard.on_end)(view)
                 guard.tick(now())
@@ -273,6 +274,22 @@ _given_settings = weakref.WeakKeyDictionary()
 def exporter_settings() -> dict[str, Any]:
     """Settings that exporters were given, for a live guard that watches instead of theirs."""
     return {name: value for given in _given_settings.values() for name, value in given.items()}
+
+
+# Of each guard: a span goes to all exporters as the same object.
+_fed: Final[weakref.WeakKeyDictionary[LoopGuard, weakref.WeakSet[ReadableSpan]]]
+_fed = weakref.WeakKeyDictionary()
+_feeding: Final = new_lock()
+
+
+def _unfed(guard: LoopGuard, spans: Sequence[ReadableSpan]) -> list[ReadableSpan]:
+    """The spans that no other exporter has shown to the guard."""
+    with _feeding:
+        known = _fed.setdefault(guard, weakref.WeakSet())
+        unfed = [span for span in spans if span not in known]
+        known.update(unfed)
+    settle()
+    return unfed
 
 
 def _annotated(guards: Sequence[LoopGuard], span: ReadableSpan) -> ReadableSpan:

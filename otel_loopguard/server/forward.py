@@ -8,6 +8,7 @@ import re
 import secrets
 import time
 from abc import ABC, abstractmethod
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
@@ -179,7 +180,7 @@ def hop_to(url: str) -> type[NextHop]:
         scheme = ""
     if scheme not in known:
         expected = "expected http://, https://, grpc:// or grpcs:// and a host"
-        msg = f"forward = {without_user(url)!r:.200}: {expected}"
+        msg = f"forward = {place_of(url)!r:.200}: {expected}"
         raise LoopGuardSettingsError(msg)
     return known[scheme]
 
@@ -189,10 +190,13 @@ def authority(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def without_user(url: str) -> str:
-    """Hides what may be a password in a URL."""
-    _, at, rest = url.rpartition("@")
-    return f"***@{rest}" if at else url
+def place_of(url: str) -> str:
+    """Scheme, host and port of a URL: what else it has may be secret."""
+    with suppress(ValueError):
+        parts = urlsplit(url)
+        if parts.hostname and parts.port != 0:
+            return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
+    return "***"
 
 
 def check_headers(headers: Mapping[str, str]) -> None:

@@ -318,11 +318,15 @@ class SessionRegistry:
         # Two per new session: no step pays for packing many, and the number shrinks again where
         # many were thawed at once.
         for _ in range(2):
-            if len(self._at_hand) <= _AT_HAND or self._refused >= _REFUSED:
+            if len(self._at_hand) <= _AT_HAND:
                 return
             _, session = self._at_hand.popitem(last=False)
-            # A detector of the user's, or a judge, keeps all of them from being packed.
-            self._refused = 0 if session.freeze() else self._refused + 1
+            if self._queue_of(session) is self._lately:
+                # The results of a run that is over, which may be large.
+                session.flag.drop_parts()
+            if self._refused < _REFUSED:
+                # A detector of the user's, or a judge, keeps all of them from being packed.
+                self._refused = 0 if session.freeze() else self._refused + 1
 
     def _thawed(self, session: Session) -> None:
         """Marks a session as used again, by anybody. The lock is held."""

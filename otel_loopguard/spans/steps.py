@@ -56,6 +56,8 @@ _COSTS: Final = frozenset(
     " litellm.cost.total".split()
 )
 _PRICED: Final = _COSTS | {_COST_DETAILS}
+_MOST_COST: Final = 1e9
+"""No call of a model has cost more: a larger amount is a mistake, as of tokens."""
 _CACHE_READS: Final = frozenset(
     "gen_ai.usage.cache_read.input_tokens gen_ai.usage.cache_read_input_tokens"
     " gen_ai.usage.details.cache_read_tokens llm.token_count.prompt_details.cache_read"
@@ -217,7 +219,7 @@ def _highest(attributes: Mapping[str, object], keys: frozenset[str]) -> int | No
 
 
 def _amount(value: object) -> float | None:
-    """A number that is finite and not below 0, also one written as text."""
+    """A number from 0 to 10^9, also one written as text."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
@@ -225,7 +227,7 @@ def _amount(value: object) -> float | None:
         amount = float(value) if not isinstance(value, str) or len(value) <= 40 else math.nan
     except (ValueError, OverflowError):
         return None
-    return amount if math.isfinite(amount) and amount >= 0 else None
+    return amount if 0 <= amount <= _MOST_COST else None
 
 
 NO_AGENT: Final = "OpenAI Agent"

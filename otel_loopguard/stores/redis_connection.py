@@ -92,7 +92,8 @@ def parse_redis_url(url: str) -> RedisUrl:
 def _shown(url: str) -> str:
     """An address without its secrets; only the scheme if it cannot be parsed."""
     found = _URL.fullmatch(url.strip())
-    if found is None or found["hosts"].startswith(":"):
+    # Of a password without its host the end is a port that is none.
+    if found is None or (found["hosts"] and None in map(_place, found["hosts"].split(","))):
         scheme = _SCHEME.match(url.strip())
         return f"{scheme[0]}://***" if scheme else "***"
     who = "" if found["who"] is None else "***@"
@@ -100,13 +101,16 @@ def _shown(url: str) -> str:
 
 
 def _host(url: str, text: str, port: int) -> tuple[str, int]:
-    if text.startswith(":"):
-        # A password with something missing before or behind it.
-        raise _wrong(url, _EXPECTED)
-    found = _HOST.fullmatch(text)
-    if found is None or int(found[2] or port) > 65535:
-        raise _wrong(url, f"{text!r} is no HOST:PORT")
+    found = _place(text)
+    if found is None:
+        raise _wrong(url, f"there is no HOST:PORT in it; {_EXPECTED}")
     return found[1].strip("[]"), int(found[2] or port)
+
+
+def _place(text: str) -> re.Match[str] | None:
+    """A host, with its port if it has one; None for what may be half a password."""
+    found = _HOST.fullmatch(text)
+    return found if found is not None and int(found[2] or 0) <= 65535 else None
 
 
 def _wrong(url: str, why: str) -> LoopGuardSettingsError:

@@ -8,6 +8,7 @@ from contextlib import AbstractContextManager, suppress
 from typing import Any
 
 import pytest
+from opentelemetry import trace
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.trace import Status, StatusCode
@@ -24,6 +25,7 @@ from otel_loopguard import (
     execution,
     resilience,
     semconv,
+    session,
     sessions,
     turn,
 )
@@ -184,6 +186,22 @@ def test_results_so_far_come_with_the_stop(run: Run) -> None:
     with pytest.raises(LoopGuardAbort) as stop:
         control.check()
     assert stop.value.parts == tuple(range(20))
+
+
+def test_results_of_runs_that_are_over_go_with_the_runs_after_them() -> None:
+    """Those of a run that is open stay."""
+    guard, keys = LoopGuard(), [new_name() for _ in range(150)]
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    run = tracer.start_span("invoke_agent a", attributes={"gen_ai.operation.name": "invoke_agent"})
+    for key in keys:
+        around = run if key == keys[0] else trace.INVALID_SPAN
+        with trace.use_span(around), session(key):
+            tool_call(tracer, more={"gen_ai.conversation.id": key})
+            assert resilience.partial("a page")
+    kept = [bool(resilience.parts(key)) for key in keys]
+    assert kept[0]
+    assert sum(kept) <= 101
+    run.end()
 
 
 def test_an_early_result_waits_under_its_trace(caplog: pytest.LogCaptureFixture) -> None:

@@ -24,7 +24,7 @@ from otel_loopguard.hooks import client
 from otel_loopguard.hooks.agents import AGENTS
 from otel_loopguard.hooks.install import BACKUP, install, states, uninstall
 from otel_loopguard.hooks.process import RequestHandler
-from otel_loopguard.hooks.state import HookState, secret_of
+from otel_loopguard.hooks.state import HookState, KnownCall, secret_of
 from otel_loopguard.hooks.state_folder import GREETING, StateFolder
 from otel_loopguard.replay.transcripts.folders import usual_folders
 from tests.hooks.running import PROGRAM, Home
@@ -231,6 +231,22 @@ def test_a_file_that_is_damaged_inside_is_begun_anew(tmp_path: Path) -> None:
     assert state.journal("s")[-1] == ("new", b"y")
     assert (tmp_path / "broken-hooks.sqlite").exists()
     state.close()
+
+
+@pytest.mark.parametrize("each", [1600, 100])
+def test_a_session_keeps_its_newest_items(tmp_path: Path, each: int) -> None:
+    """Though two take turns, or no process lives for long."""
+    for begin in range(0, 1600, each):
+        with closing(HookState(tmp_path)) as state, state.together():
+            for number in map(str, range(begin, begin + each)):
+                for session in "ab":
+                    state.use(session, "guard")
+                    state.submit(session, [(number, b"x")])
+                    state.put_call(session, number, KnownCall("done", 0, ""))
+    with closing(HookState(tmp_path)) as state:
+        for session in "ab":
+            assert 1000 <= len(state.journal(session)) <= 1000 + 256
+            assert 500 <= len(state.calls(session, "done")) <= 500 + 256
 
 
 def test_a_file_that_is_locked_is_kept(tmp_path: Path) -> None:

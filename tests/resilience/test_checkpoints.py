@@ -355,6 +355,43 @@ def test_files_that_come_and_go_keep_none_from_being_made(
     assert repository.read("a.txt") == "not staged\n"
 
 
+def test_what_no_commit_can_hold_keeps_none_from_being_made(repository: Repository) -> None:
+    """As where the agent has just begun a repository inside."""
+    begun = Repository(repository.folder / "be'gun")
+    begun.write("src/main.rs", "fn main() {}\n")
+    repository.write("deep/.GIT", "no folder\n")
+    made = points(repository.folder).create()
+    repository.write("a.txt", "spoilt\n")
+    points(repository.folder).restore(made, ["."])
+    assert repository.read("a.txt") == "not staged\n"
+    names = repository.git("ls-tree", "-r", "--name-only", f"refs/loopguard/{made.id}")
+    assert len(names.splitlines()) == 3
+
+
+_CANNOT_READ = """#!/bin/sh
+case "$*" in *"add --all"*)
+    echo "error: 'inner/' does not have a commit checked out" >&2
+    echo "error: open('a.txt'): Permission denied" >&2
+    echo "error: unable to index file 'a.txt'" >&2
+    exit 1
+esac
+exec {git} "$@"
+"""
+
+
+def test_a_file_that_cannot_be_read_is_an_error(
+    repository: Repository, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A checkpoint without it would look whole."""
+    git = tmp_path / "bin" / "git"
+    git.parent.mkdir()
+    git.write_text(_CANNOT_READ.format(git=shutil.which("git")))
+    git.chmod(0o755)
+    monkeypatch.setenv("PATH", str(git.parent), prepend=os.pathsep)
+    with pytest.raises(CheckpointError, match="Permission denied"):
+        points(repository.folder).create()
+
+
 def test_a_pipe_in_place_of_the_head_holds_up_nobody(repository: Repository) -> None:
     """Git is ended after a time; this process would have waited for ever."""
     made = resilience.GitWorkspace(repository.folder)

@@ -203,6 +203,12 @@ def test_a_next_hop_that_freezes_dies_and_comes_back(tmp_path: Path) -> None:
             assert server.metric(READY, loopguard_server_check="next_hop") == 1
 
 
+def test_its_log_has_no_more_of_the_next_hop_than_its_place(tmp_path: Path) -> None:
+    with Serve(tmp_path / "log", "--forward", "http://me@[::1]:1/hunter2?key=hunter2") as server:
+        assert server.logged("spans go on to http://[::1]:1")
+        assert "hunter2" not in server.log
+
+
 def test_it_is_ready_once_its_next_hop_answers(
     hop: Hop, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
