@@ -203,14 +203,27 @@ def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(fleet:
     assert control(asked, "chat-2")["action"] == "abort"
 
 
-def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fleet: Fleet) -> None:
-    """It refused all calls of the session, as nothing told which ones were denied."""
+@pytest.mark.parametrize("agent", [{}, {"gen_ai.agent.name": "helper"}])
+def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(
+    fleet: Fleet, agent: dict[str, str]
+) -> None:
+    """It refused all calls of the session, as nothing told which ones were denied.
+
+    Of an agent with a name it refused none: who asks names the tool and no agent.
+    """
 
     def refused(**call: object) -> bool:
-        url = f"{fleet['B'].url}/v1/sessions/chat-1/control"
-        return CLIENT.post(url, json=call).json()["stops"]
+        said = {
+            CLIENT.post(f"{fleet[name].url}/v1/sessions/chat-1/control", json=call).json()["stops"]
+            for name in "AB"
+        }
+        assert len(said) == 1
+        return said.pop()
 
-    send(fleet["A"], *range(4)).raise_for_status()
+    made = [call(number) for number in range(4)]
+    for one in made:
+        one["attributes"] |= agent
+    post(fleet["A"], *made).raise_for_status()
     wait_for(lambda: control(fleet["B"])["action"] == "deny")
     for lowered in (False, True):
         assert refused(tool="search", arguments={"q": "x"})
@@ -220,7 +233,7 @@ def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fle
             # Another call without news lowers the flag; the loop stays denied.
             assert control(fleet["A"])["action"] == "deny"
             other = call(4)
-            other["attributes"] |= {"gen_ai.tool.call.arguments": '{"q": "y"}'}
+            other["attributes"] |= {"gen_ai.tool.call.arguments": '{"q": "y"}', **agent}
             post(fleet["A"], other).raise_for_status()
             wait_for(lambda: control(fleet["B"])["action"] == "allow")
 
