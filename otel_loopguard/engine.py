@@ -206,6 +206,10 @@ class Engine(LoopGuard):
         finally:
             mailboxes.close()
 
+    def listen(self) -> None:
+        """Lets people reach it, also before its first step: by the store, or by a socket."""
+        self.escalation().listen()
+
     def reply(self, request: dict[str, object]) -> dict[str, object]:
         """Does what a person asks of its sessions; see `otel_loopguard.escalation.protocol`."""
         return self.escalation().admin.reply(request)

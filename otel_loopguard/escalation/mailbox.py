@@ -157,8 +157,8 @@ class StoreTransport(protocol.Transport):
     """Asks all processes that share a store."""
 
     nobody = (
-        "no process is registered in this store: agents are listed where they run with the same "
-        "store_url (LOOPGUARD_STORE_URL) and store_prefix"
+        "no process is registered in this store: servers are while they run, and agents from their "
+        "first step on, with the same store_url (LOOPGUARD_STORE_URL) and store_prefix"
     )
 
     def __init__(self, settings: Settings) -> None:

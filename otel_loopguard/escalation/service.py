@@ -102,6 +102,10 @@ class EscalationService:
     def on_step(self, observation: object) -> None:
         """Opens the listeners at the first step. Waits for nothing."""
         del observation
+        self.listen()
+
+    def listen(self) -> None:
+        """Opens the listeners, unless they are open. Waits for nothing."""
         if self.listeners:
             return
         with self._opening:

@@ -580,6 +580,7 @@ class TenantGuard:
 
     def _tick(self) -> None:
         self.ticked = time.monotonic()
+        self.guard.listen()
         self.lateness.log.tick()
         at = now()
         if self._leases is not None:

@@ -261,6 +261,13 @@ def test_people_reach_a_session_by_whichever_server_they_ask(fleet: Fleet) -> No
     assert len(fleet.hop.events("loopguard.control")) == 1
 
 
+def test_a_server_is_reached_by_the_command_line_before_its_first_span(fleet: Fleet) -> None:
+    _ = fleet["A"], fleet["B"]
+    transport = StoreTransport(fleet.guard)
+    wait_for(lambda: len(transport.replies({"op": "sessions"})) == 2)
+    assert "begins with the first" in transport.sessions()[1]
+
+
 def test_what_a_person_allows_is_allowed_where_it_is_judged(fleet: Fleet) -> None:
     """The agent asks all of them for its flag, so that each knows the session."""
     home, asked, also = (fleet[name] for name in "ABC")
