@@ -15,7 +15,13 @@ from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.core.report import decision_row
 from otel_loopguard.errors import StoreError
-from otel_loopguard.escalation.protocol import MOST_REQUEST, is_unknown, joined
+from otel_loopguard.escalation.protocol import (
+    MOST_REQUEST,
+    UNREACHED,
+    is_unknown,
+    joined,
+    refusal,
+)
 from otel_loopguard.escalation.protocol import answer as answer_people
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written
@@ -38,11 +44,11 @@ if TYPE_CHECKING:
     from otel_loopguard.stores.redis import RedisStore
 
 __all__ = [
-    "LONGEST_ID", "MOST_REQUEST", "OBSERVERS", "Action", "Annotation", "Control", "Decision",
-    "DecisionRecord", "Engine", "Event", "Flag", "Kind", "Observation", "Reader", "RecordedSpan",
-    "Settings", "SpanView", "Status", "Step", "Written", "answer_people", "append_script",
-    "decision_row", "encoded", "is_unknown", "joined", "metric_of", "read_table", "requested_tools",
-    "session_keys", "shared_store",
+    "LONGEST_ID", "MOST_REQUEST", "OBSERVERS", "UNREACHED", "Action", "Annotation", "Control",
+    "Decision", "DecisionRecord", "Engine", "Event", "Flag", "Kind", "Observation", "Reader",
+    "RecordedSpan", "Settings", "SpanView", "Status", "Step", "Written", "answer_people",
+    "append_script", "decision_row", "encoded", "is_unknown", "joined", "metric_of", "read_table",
+    "refusal", "requested_tools", "session_keys", "shared_store",
 ]  # fmt: skip
 
 
@@ -191,20 +197,33 @@ class Engine(LoopGuard):
         if self._writer is not None and trouble:
             self._writer.saw(trouble)
 
-    def ask_others(self, request: dict[str, object]) -> list[dict[str, Any]]:
+    def ask_others(self, request: dict[str, object]) -> tuple[list[dict[str, Any]], str]:
         """Asks the other processes on the store what a person asks; they may have the session.
 
-        Blocks, for `ASK_S` at most; none reply where the store does not.
+        Blocks, for `ASK_S` at most, and for as long as the store may take.
+
+        Returns:
+            Their replies, with the stopped sessions that only the store knows, and who did not
+            reply; empty if all did.
         """
         from otel_loopguard.escalation.mailbox import Mailboxes  # noqa: PLC0415  # an extra
 
-        mailboxes = Mailboxes(self.settings)
+        mailboxes, replies, silent = Mailboxes(self.settings), list[dict[str, Any]](), ""
         try:
-            return mailboxes.ask(request, ASK_S, but=self.escalation().admin.process)[0]
+            own = self.escalation().admin.process
+            replies, silent = mailboxes.ask(request, ASK_S, but=own)
+            if request.get("op") == "sessions":
+                replies.append(mailboxes.stopped(replies, self.flag_of))
         except StoreError:
-            return []
+            # Its errors have its address, which is for the log.
+            silent = "the store does not answer"
         finally:
             mailboxes.close()
+        return replies, silent
+
+    def listen(self) -> None:
+        """Lets people reach it, also before its first step: by the store, or by a socket."""
+        self.escalation().listen()
 
     def reply(self, request: dict[str, object]) -> dict[str, object]:
         """Does what a person asks of its sessions; see `otel_loopguard.escalation.protocol`."""

@@ -25,7 +25,7 @@ from otel_loopguard.core import Action
 from otel_loopguard.policy.hints import hint
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
     from otel_loopguard._control.flag import Control, Flag
     from otel_loopguard.settings import Settings
@@ -151,18 +151,35 @@ KIND: Final = "control"
 """Kind of the values in the store, and topic on which they are published."""
 
 
-def published(notice: ControlMessage, ttl_s: float) -> PublishedValue:
-    """Returns a value for a writer to store, for late joiners, and to publish."""
+def published(notice: ControlMessage, ttl_s: float, session: str = "") -> PublishedValue:
+    """Returns a value for a writer to store, for late joiners, and to publish.
+
+    A stop is listed by the key of its session, for people: a name may be a digest.
+    """
     remaining = ttl_s if notice.until is None else (notice.until - time.time_ns()) / 1e9
     kept_s = max(0.001, min(remaining, ttl_s))
     from otel_loopguard.stores import PublishedValue  # noqa: PLC0415  # there is a store
 
-    return PublishedValue(notice.encode(), kept_s, KIND, partial(_goes_before, notice))
+    return PublishedValue(
+        notice.encode(), kept_s, KIND, partial(_goes_before, notice),
+        session or notice.session, notice.action.stops,
+    )  # fmt: skip
 
 
 def send(store: RedisStore, notice: ControlMessage, ttl_s: float) -> None:
     """Sends a change of control to all processes on a store, now. Blocks: not for a hook."""
     published(notice, ttl_s).do(store, KIND, notice.session)
+
+
+def stopped(
+    store: RedisStore, most: int, known: Callable[[str], object]
+) -> Iterator[tuple[str, ControlMessage]]:
+    """The stopped sessions of a store by their keys, the newest of them, but known ones. Blocks."""
+    keys = [key for key in store.enlisted(KIND, most) if not known(key)]
+    for session, raw in zip(keys, store.values(KIND, list(map(wire_name, keys))), strict=True):
+        found = None if raw is None else ControlMessage.decode(raw)
+        if found is not None and found.action.stops:
+            yield session, found
 
 
 def _goes_before(notice: ControlMessage, raw: bytes) -> bool:
@@ -255,6 +272,25 @@ class ControlReplication:
             if renamed is not None and renamed.stops:
                 self.changed(renamed)
 
+    def adopt(self, session: str) -> bool:
+        """Makes a session known here that has a control or a journal in the store; else False.
+
+        Blocks, and raises `StoreError`.
+        """
+        home = self._home()
+        if self._writer is None or home is None:
+            return False
+        store, name = self._writer.store, wire_name(session)
+        raw = store.get(KIND, name)
+        if raw is None and not store.has_journal(session):
+            return False
+        home.flag_named(session)
+        with self._lock:
+            # It may have been heard before its journal was read, which raised the flag again.
+            self._last.pop(name, None)
+        self._receive(raw, late=True)
+        return True
+
     def when_looked_up(self, then: Callable[[], None]) -> None:
         """Calls back once what was looked up so far is answered."""
         if self._writer is None or not self._writer.ask(lambda _: None, lambda _: then(), then):
@@ -291,7 +327,8 @@ class ControlReplication:
                 self._last[name], self._sent[name] = replace(notice, at=at), control
             if self._writer is not None:
                 ttl_s = self._settings.tuning.replication.control_ttl_s
-                self._writer.publish(KIND, name, published(notice, ttl_s))
+                value = published(notice, ttl_s, control.session)
+                self._writer.publish(KIND, name, value)
 
     def hear(self, notice: ControlMessage, *, late: bool = False) -> bool:
         """Applies a message of another process, if the session is known here."""

@@ -8,6 +8,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
+from otel_loopguard._control.replication import stopped
 from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard._util.worker import BackgroundThread, Pauses
@@ -16,6 +17,9 @@ from otel_loopguard.escalation import protocol
 from otel_loopguard.stores import open_store
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from otel_loopguard._control.replication import ControlMessage
     from otel_loopguard.escalation.protocol import AdminHandlers
     from otel_loopguard.settings import Settings
 
@@ -45,8 +49,9 @@ class Mailboxes:
 
     def __init__(self, settings: Settings) -> None:
         # Requests are waited for a second at a time.
-        store = open_store(settings, least_s=3.0 * _WAIT_S)
+        self._store = store = open_store(settings, least_s=3.0 * _WAIT_S)
         self._redis, self._keys = store.connection, store.keys
+        self._most = settings.tuning.admin.sessions
         self._kept_ms = int(max(3 * settings.tuning.admin.heartbeat_s, 5.0) * 1000)
 
     def register(self, process: str) -> None:
@@ -67,11 +72,11 @@ class Mailboxes:
         return [name.decode("utf-8", "backslashreplace") for name in found]
 
     def ask(
-        self, request: protocol.Message, limit_s: float, but: str = ""
-    ) -> tuple[list[protocol.Message], int]:
-        """Asks all processes `but` one; returns the replies in time, and how many were asked."""
+        self, request: protocol.Message, limit_s: float, *, but: str = "", most: int = _PROCESSES
+    ) -> tuple[list[protocol.Message], str]:
+        """Asks the newest processes `but` one; returns the replies in time, and who gave none."""
         reply_to = secrets.token_hex(8)
-        processes = [one for one in self.processes() if one != but]
+        processes = [one for one in self.processes() if one != but][-most:]
         data = encoded({**request, "reply_to": reply_to})
         self._redis.run_all(
             _PUT, [([self._keys.requests(one)], [data, _KEPT_S]) for one in processes]
@@ -83,7 +88,17 @@ class Mailboxes:
                 came += 1
                 reply = json_object(bytes(found[1]), protocol.MOST_REPLY)
                 replies += [] if reply is None else [reply]
-        return replies, len(processes)
+        lacking, asked = len(processes) - len(replies), len(processes)
+        who = f"{lacking} of {asked} processes gave no reply within {limit_s:g} s"
+        return replies, who if lacking else ""
+
+    def stopped(
+        self, replies: list[protocol.Message], known: Callable[[str], object]
+    ) -> protocol.Message:
+        """A list of the stopped sessions of the store that no process has listed, nor are known."""
+        listed = {row["session"] for reply in replies for row in protocol.rows_of(reply)}
+        found = stopped(self._store, self._most, lambda key: key in listed or known(key))
+        return {"ok": True, "sessions": [_row(*one) for one in found], "omitted": 0}
 
     def next_request(self, process: str) -> tuple[str, bytes] | None:
         """The next request to a process, waited for up to a second: where to reply, and itself."""
@@ -101,6 +116,16 @@ class Mailboxes:
     def close(self) -> None:
         """Closes the connection; the next call opens it again."""
         self._redis.close()
+
+
+def _row(session: str, control: ControlMessage) -> protocol.Message:
+    """The row of a session of which the store has the control alone."""
+    return {
+        "session": session, "process": "", "agent": None, "step": None, "steps": 0,
+        "action": control.action.value, "by": protocol.cut(control.who),
+        "reason": protocol.cut(control.reason), "detector": None, "tokens": None,
+        "since": control.at, "last": control.at, "escalation": None,
+    }  # fmt: skip
 
 
 class MailboxServer:
@@ -157,8 +182,8 @@ class StoreTransport(protocol.Transport):
     """Asks all processes that share a store."""
 
     nobody = (
-        "no process is registered in this store: agents are listed where they run with the same "
-        "store_url (LOOPGUARD_STORE_URL) and store_prefix"
+        "no process is registered in this store: servers are while they run, and agents from their "
+        "first step on, with the same store_url (LOOPGUARD_STORE_URL) and store_prefix"
     )
 
     def __init__(self, settings: Settings) -> None:
@@ -166,7 +191,12 @@ class StoreTransport(protocol.Transport):
 
     def replies(self, request: protocol.Message) -> list[protocol.Message]:
         """As of `Transport`."""
-        replies, asked = self._mailboxes.ask(request, protocol.REPLY_S)
-        lacking = asked - len(replies)
-        who = f"{lacking} of {asked} processes gave no reply within {protocol.REPLY_S:g} s"
-        return [*replies, *([protocol.refusal(protocol.SILENT, who)] if lacking else ())]
+        replies, silent = self._mailboxes.ask(request, protocol.REPLY_S)
+        if request.get("op") == "sessions":
+            found = self._mailboxes.stopped(replies, lambda _: None)
+            replies += [found] if found["sessions"] else ()
+        elif replies and not silent and all(map(protocol.is_unknown, replies)):
+            # Of a process that is gone: one looks into the store for it.
+            sought = {**request, "stored": True}
+            replies, silent = self._mailboxes.ask(sought, protocol.REPLY_S, most=1)
+        return [*replies, *([protocol.refusal(protocol.SILENT, silent)] if silent else ())]

@@ -29,7 +29,7 @@ from otel_loopguard._util.errors import InternalErrors, swallow
 from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard.core import Action
 from otel_loopguard.core.report import act_row, decision_row, totals
-from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError
+from otel_loopguard.errors import EscalationError, LoopGuardError, PlanError, StoreError
 from otel_loopguard.escalation.cases import GUIDANCE, NAME, reply_of
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ REPLY_S: Final = 5.0
 """Seconds in which a process gives its reply."""
 SILENT: Final = "no_reply"
 """The error of a process that gave none."""
+UNREACHED: Final = "unreached"
+"""The error where the store, or a process that may know the session, gave no reply."""
 # Of other texts that a list shows: a sentence.
 _LISTED: Final = 200
 _BY_HAND: Final = {Action.PAUSE: "paused by hand", Action.ABORT: "aborted by hand"}
@@ -112,9 +114,10 @@ def is_unknown(reply: Message) -> bool:
 
 
 def judged(rows: list[Message]) -> list[Message]:
-    """Drops the rows of processes that saw no step of a session, if another process saw one."""
-    known = {row["session"] for row in rows if row.get("steps")}
-    return [row for row in rows if row.get("steps") or row["session"] not in known]
+    """Drops rows of processes that saw no step of a session, but one where none saw any."""
+    stands = {row["session"]: row for row in reversed(rows)}
+    stands |= {row["session"]: row for row in rows if row.get("steps")}
+    return [row for row in rows if row.get("steps") or row is stands[row["session"]]]
 
 
 def joined(replies: list[Message]) -> Message:
@@ -138,8 +141,9 @@ class AdminHandlers:
     def __init__(  # noqa: PLR0913, PLR0917
         self, settings: Settings, sessions: SessionRegistry, lock: threading.RLock,
         escalations: Escalations, process: str, find: Callable[[], Find | None],
+        adopt: Callable[[], Callable[[str], object] | None],
     ) -> None:  # fmt: skip
-        self._find = find  # weak: its guard is not to live on for it
+        self._find, self._adopt = find, adopt  # weak: its guard is not to live on for them
         self._sessions = sessions
         self._lock = lock
         self._escalations = escalations
@@ -152,9 +156,21 @@ class AdminHandlers:
     def answer(self, data: bytes, faults: InternalErrors) -> bytes:
         """The reply to the bytes of a request; see `answer`.
 
-        Requests that need the judge of a session are left to the process that judges it.
+        Requests that need the judge of a session are left to the process that judges it; one that
+        is `stored` is about a session that only the store knows.
         """
-        return answer(data, [self._reply_if_judged if self.others_judge else self.reply], faults)
+        return answer(data, [self._handle], faults)
+
+    def _handle(self, request: Message) -> Message:
+        if request.pop("stored", None) is not True:
+            return self._reply_if_judged(request) if self.others_judge else self.reply(request)
+        adopt = self._adopt()
+        if adopt is not None and _refused(request) is None:
+            try:
+                adopt(request.get("session", ""))
+            except StoreError:
+                return refusal(UNREACHED, "the store does not answer")
+        return self.reply(request)
 
     def _reply_if_judged(self, request: Message) -> Message:
         if request.get("op") in _OF_JUDGE and _refused(request) is None:
@@ -240,12 +256,12 @@ class AdminHandlers:
         return {
             "session": session.key,
             "process": self.process,
-            "agent": _cut(record.agent),
-            "step": _cut(record.newest),
+            "agent": cut(record.agent),
+            "step": cut(record.newest),
             "steps": report.steps,
             "action": control.action.value,
-            "by": _cut(control.by),
-            "reason": _cut(control.reason),
+            "by": cut(control.by),
+            "reason": cut(control.reason),
             "detector": report.alerts[-1].detector if report.alerts else None,
             "tokens": report.tokens,
             "since": session.last_used - round((report.duration_s or 0) * 1e9),
@@ -321,7 +337,8 @@ def _flags(session: SessionHandle) -> set[Flag]:
     return {session.flag, *(found.flag for found in sessions_at(session.key))}
 
 
-def _cut(text: str | None) -> str | None:
+def cut(text: str | None) -> str | None:
+    """A text as a list shows it."""
     return None if text is None else text[:_LISTED]
 
 
@@ -350,7 +367,7 @@ class Transport(ABC):
     def sessions(self) -> tuple[list[Message], str]:
         """The rows of the sessions of all processes, and what to say where some are missing."""
         replies = self.replies({"op": "sessions"})
-        rows = judged([row for reply in replies for row in _rows(reply)])
+        rows = judged([row for reply in replies for row in rows_of(reply)])
         silent = [reply["message"] for reply in replies if reply.get("error") == SILENT]
         if silent or rows:
             return rows, "; ".join(silent)
@@ -362,7 +379,8 @@ class Transport(ABC):
         return rows, f"{who} no session now; one begins with the first tool, model or agent span"
 
 
-def _rows(reply: Message) -> list[Message]:
+def rows_of(reply: Message) -> list[Message]:
+    """The rows of a list of sessions."""
     found: Any = reply.get("sessions")
     return [row for row in found if _is_row(row)] if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
 

@@ -47,10 +47,10 @@ class EscalationService:
     def __init__(  # noqa: PLR0913
         self, settings: Settings, sessions: SessionRegistry, opens: ActiveSpans, *,
         lock: threading.RLock, faults: InternalErrors, writer: Writer | None, log: Log,
-        find: Callable[[], Find | None],
+        find: Callable[[], Find | None], adopt: Callable[[], Callable[[str], object] | None],
     ) -> None:  # fmt: skip
         self._settings = settings
-        self._find = find
+        self._find, self._adopt = find, adopt
         self._opens = opens
         self._sessions = sessions
         self._lock = lock
@@ -85,7 +85,7 @@ class EscalationService:
             if self._admin is None:
                 self._admin = AdminHandlers(
                     self._settings, self._sessions, self._lock, self.escalations, self._process,
-                    self._find,
+                    self._find, self._adopt,
                 )  # fmt: skip
             return self._admin
 
@@ -102,6 +102,10 @@ class EscalationService:
     def on_step(self, observation: object) -> None:
         """Opens the listeners at the first step. Waits for nothing."""
         del observation
+        self.listen()
+
+    def listen(self) -> None:
+        """Opens the listeners, unless they are open. Waits for nothing."""
         if self.listeners:
             return
         with self._opening:

@@ -609,6 +609,20 @@ class LoopGuard(SessionQueries):
         """
         self._replication.when_looked_up(then)
 
+    def adopt(self, session: str) -> bool:
+        """Makes a session known that only the store knows, as of a process that is gone. Blocks.
+
+        Args:
+            session: Its key.
+
+        Returns:
+            False if the store does not know it either.
+
+        Raises:
+            StoreError: The store does not answer.
+        """
+        return self._replication.adopt(session)
+
     def write_journals(self) -> None:
         """Writes pending journal entries now."""
         self.backlog.settle()
@@ -930,7 +944,7 @@ class LoopGuard(SessionQueries):
                 self._escalation = EscalationService(
                     self.settings, self._sessions, self.active,
                     lock=self._lock, faults=self.faults, writer=self._writer, log=self.log,
-                    find=weak_reference(self.find),
+                    find=weak_reference(self.find), adopt=weak_reference(self.adopt),
                 )  # fmt: skip
                 self._escalation.escalations.listen(self.telemetry.escalated)
                 self._escalation.on_manual_change = self.telemetry.manual_change

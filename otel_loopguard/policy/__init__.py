@@ -292,6 +292,12 @@ class Policy:
         # Of a loop that something stronger speaks for, the id is that of another decision.
         return {(loop.decision, loop.action) for loop in over}
 
+    def add_key(self, call: int, other: int) -> None:
+        """Adds another identity of a call to its loops."""
+        for loop in self.loops:
+            if call in loop.keys and len(loop.keys) < _KEYS:
+                loop.keys |= {other}
+
     def knows(self, call: int | None) -> bool:
         """True if a call belongs to a remembered loop."""
         return call is not None and any(call in loop.keys for loop in self.loops)

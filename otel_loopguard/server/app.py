@@ -24,7 +24,14 @@ from starlette.routing import Route
 
 from otel_loopguard import semconv
 from otel_loopguard._util.text import parsed_json
-from otel_loopguard.engine import LONGEST_ID, MOST_REQUEST, OBSERVERS, Action, decision_row
+from otel_loopguard.engine import (
+    LONGEST_ID,
+    MOST_REQUEST,
+    OBSERVERS,
+    UNREACHED,
+    Action,
+    decision_row,
+)
 from otel_loopguard.server.access import Tenants, is_loopback
 from otel_loopguard.server.forward import SIGNALS, NextHop, NextHopError
 from otel_loopguard.server.metrics import ServerMetrics, ServerTelemetry, TroubleLog
@@ -48,7 +55,7 @@ _ALIVE_S: Final = 15.0
 _LOOK_AGAIN_S: Final = 5.0
 _STATUS: Final = {
     "unknown_session": 404, "unknown_escalation": 404, "unknown_request": 404, "refused": 422,
-    "too_long": 413, "too_large": 500, "failed": 500,
+    "too_long": 413, "too_large": 500, "failed": 500, UNREACHED: 503,
 }  # fmt: skip
 _DECISION: Final = (
     "id", "detector", "rule", "message", "tool", "step", "count", "confidence", "shadow",
@@ -207,7 +214,7 @@ class ControlApi:
         if isinstance(body, Response):
             return body
         action = request.scope["path"].rpartition("/")[2]
-        if named := body.keys() & {"op", "session", "via"}:
+        if named := body.keys() & {"op", "session", "via", "stored"}:
             return problem(422, f"the path says what is asked, and not {min(named)!r} of the body")
         # Workers of an older version refuse fields they do not know: only an answer has `via`.
         way = {"via": "http"} if action == "answer" else {}

@@ -114,13 +114,14 @@ function list(sessions) {
 
 async function refresh() {
   try {
-    const { sessions, omitted } = await ask("v1/sessions");
+    const { sessions, omitted, partial } = await ask("v1/sessions");
     const wanted = byId("filter").value.toLowerCase();
     const matching = sessions.filter((one) =>
       Object.values(one).some((value) => String(value ?? "").toLowerCase().includes(wanted)));
     list(matching);
     const stopped = sessions.filter((one) => ["deny", "pause", "abort"].includes(one.action)).length;
-    const more = omitted ? `, ${omitted} older ones not listed` : "";
+    const lack = partial ? `; others may be missing: ${partial}` : "";
+    const more = (omitted ? `, ${omitted} older ones not listed` : "") + lack;
     const part = wanted ? `${matching.length} of ` : "";
     const unit = sessions.length === 1 ? "session" : "sessions";
     say("summary", `${part}${sessions.length} ${unit}, ${stopped} stopped${more}`);

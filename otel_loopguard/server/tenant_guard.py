@@ -22,6 +22,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import attempt, swallow
 from otel_loopguard.engine import (
+    UNREACHED,
     Action,
     Annotation,
     Control,
@@ -36,6 +37,7 @@ from otel_loopguard.engine import (
     encoded,
     is_unknown,
     joined,
+    refusal,
     requested_tools,
 )
 from otel_loopguard.errors import StoreError
@@ -373,16 +375,27 @@ class TenantGuard:
         return self.guard.refusal(session, tool, arguments)
 
     async def ask(self, request: dict[str, Any]) -> dict[str, Any]:
-        """Does what a person asks; of sessions that are not judged here the other workers do."""
+        """Does what a person asks; of sessions that are not judged here the other workers do.
+
+        Of a list that lacks the sessions of others `partial` says why.
+        """
         asked, faults = encoded(request), self.guard.faults
         own = json.loads(self.admin.answer(asked, faults))
         if self._leases is None or not (is_unknown(own) or "sessions" in own):
             return own
-        found = joined([own, *await asyncio.to_thread(self.guard.ask_others, request)])
+        replies, silent = await asyncio.to_thread(self.guard.ask_others, request)
+        found = joined([own, *replies])
         if is_unknown(found):
+            session = request.get("session", "")
+            if self.guard.flag_of(session) is None:
+                if not silent and found["error"] == "unknown_session":
+                    silent = await asyncio.to_thread(self._adopt, session)
+                if silent:
+                    return refusal(UNREACHED, f"{silent}: the session may be there, ask again")
             # Nobody judges it now; this worker may know its flag.
             return json.loads(answer_people(asked, [self.guard.reply], faults))
         if "sessions" in found:
+            found["partial"] = silent or None
             # Who was only asked for its flag knows the session, too, and nothing of it.
             rows = sorted(found["sessions"], key=lambda row: row["steps"])
             best = {row["session"]: row for row in rows}.values()
@@ -390,6 +403,14 @@ class TenantGuard:
                 best, key=lambda row: (Action(row["action"]).stops, row["last"]), reverse=True
             )
         return found
+
+    def _adopt(self, session: str) -> str:
+        """Makes a session known that only the store knows; returns why that cannot be told."""
+        try:
+            self.guard.adopt(session)
+        except StoreError:
+            return "the store does not answer"
+        return ""
 
     async def close(self, send: Callable[[], Awaitable[object]] | None = None) -> None:
         """Judges pending spans, and shuts the guard down.
@@ -520,6 +541,9 @@ class TenantGuard:
             self._forget(session)
         if taken.is_new or (not taken.is_first and self.guard.flag_of(session) is None):
             self.guard.recall(session, trace_id)
+            if (flag := self.guard.flag_of(session)) is not None and flag.raised:
+                # A person may have let it go on since: no step has written that down.
+                self.guard.adopt(session)
         unsent: list[tuple[LogRecord, str]] = []
         for decision_id, written in taken.unsent.items():
             record = attempt(self.guard.faults, "server", LogRecord.FromString, written)
@@ -596,6 +620,7 @@ class TenantGuard:
 
     def _tick(self) -> None:
         self.ticked = time.monotonic()
+        self.guard.listen()
         self.lateness.log.tick()
         at = now()
         if self._leases is not None:

@@ -69,8 +69,8 @@ _SIZE: Final = 159
 """Bytes of the body of a call; the name of its tool is cut to what is left of them, 64 at most."""
 _NAMED: Final = 64
 """Bytes of a tool's name: OpenAI allows no longer ones; of others the head tells enough."""
-_LOOP_KEYS: Final = 16
-"""Calls of a loop that are written down, 8 bytes each: cycles have fewer."""
+_LOOP_KEYS: Final = 32
+"""Keys of a loop that are written down, 8 bytes each: a cycle has two for each of sixteen calls."""
 _TEXTS: Final = (("detector", 32), ("reason", 32), ("tool", 36))
 """Texts of a decision, and how many bytes of each are kept."""
 
@@ -204,7 +204,7 @@ class Codec:
         return self._sealed(Mark.CALL, body + keys + tool)
 
     def loop(self, loop: Loop) -> bytes:
-        """Position of a loop on the ladder, with at most 16 of its keys."""
+        """Position of a loop on the ladder, with at most 32 of its keys."""
         keys = sorted(loop.keys - {loop.id})[: _LOOP_KEYS - 1]
         body = _LOOP.pack(
             loop.id, instant(loop.since), _ACTIONS.index(loop.action), loop.confirmed,

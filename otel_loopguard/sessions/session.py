@@ -358,13 +358,16 @@ class Session:
 
     def _denied_key(self, step: Step) -> int | None:
         """Key under which a call is denied: its own, that it is done again, or its tool's."""
-        state, calls = self.state, self._calls(step)
-        keys = [tool_key(step.name or "")]
+        policy = self.state.policy
+        return next((key for key in self._keys_of(step) if policy.denies(key)), None)
+
+    def _keys_of(self, step: Step) -> list[int]:
+        calls, keys = self._calls(step), [tool_key(step.name or "")]
         if calls is not None:
             call = calls.call_of(step)
             made = [key for key in map(self._covered, (call.key, call.exact)) if key is not None]
             keys = [*made[:1], *map(again_key, made), *keys]
-        return next((key for key in keys if state.policy.denies(key)), None)
+        return keys
 
     def report(self) -> Report:
         """Returns its report."""
@@ -649,6 +652,11 @@ class Session:
         verdicts = state.policy.judge(
             found, number, moment, step.end or 0, self._hearing(step), seen
         )
+        if seen is not None and self.journal is not None and (step.agent or step.lane):
+            # A process that has only its journal is asked about a call, and not whose it is.
+            bare = Step(_TOOL, step.name, args=step.args, reading=step.reading)
+            for key, other in zip(self._keys_of(step), self._keys_of(bare), strict=True):
+                state.policy.add_key(key, other)
         self._shown_at = moment
         if any(map(is_cycle, found)):
             if self.cycles is None:

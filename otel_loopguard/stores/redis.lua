@@ -97,3 +97,16 @@ local owner = redis.call('GET', KEYS[1])
 if owner then return owner == ARGV[1] and 1 or 0 end
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 return 1
+
+--- enlist
+-- Adds a name to a list, or takes it off. Keys: the list. Arguments: name, milliseconds it is kept
+-- or nothing, names kept.
+
+if ARGV[2] == '' then return redis.call('ZREM', KEYS[1], ARGV[1]) end
+local time = redis.call('TIME')
+local now, ttl = time[1] * 1000 + math.floor(time[2] / 1000), tonumber(ARGV[2])
+redis.call('ZADD', KEYS[1], string.format('%d', now + ttl), ARGV[1])
+redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', string.format('%d', now))
+redis.call('ZREMRANGEBYRANK', KEYS[1], 0, -tonumber(ARGV[3]) - 1)
+redis.call('PEXPIRE', KEYS[1], string.format('%d', math.max(ttl, redis.call('PTTL', KEYS[1]))))
+return 1

@@ -68,6 +68,10 @@ class Keys:
         """The claim beside a value: a string."""
         return f"{self.value(kind, key)}:claim"
 
+    def names(self, kind: str) -> str:
+        """The listed names of a kind: a sorted set by when they go."""
+        return f"{self._prefix}:{_quoted(kind)}:names"
+
     @property
     def processes(self) -> str:
         """The processes that people can reach: a sorted set."""
@@ -100,6 +104,8 @@ def _bytes_of(found: re.Match[str]) -> str:
     return "".join(f"%{byte:02X}" for byte in data) or "%"
 
 
+# As many sessions as a server knows by default.
+_NAMES: Final = 10_000
 _MARK: Final = b"\x01"
 """First byte of every value of this version."""
 
@@ -212,6 +218,31 @@ class RedisStore:
                 name, f"key {name!r}: a value that this version did not write is left as it is"
             )
         return None
+
+    def enlist(self, kind: str, name: str, ttl_s: float | None) -> None:
+        """Lists a name of a kind for `ttl_s`, the newest 10,000 of them; None takes it off."""
+        ttl: int | str = "" if ttl_s is None else _milliseconds(ttl_s)
+        given = [_encoded(name), ttl, _NAMES]
+        self.connection.run(SCRIPTS["enlist"], [self.keys.names(kind)], given)
+
+    def enlisted(self, kind: str, most: int) -> list[str]:
+        """The listed names of a kind, those that stay for longest."""
+        key, now = self.keys.names(kind), time.time_ns() // 10**6
+        found = self._read_list("ZREVRANGEBYSCORE", key, "+inf", now, "LIMIT", 0, most)
+        return [_decoded(name) for name in found]
+
+    def has_journal(self, session: str) -> bool:
+        """True if a session has a journal."""
+        return self._read("EXISTS", self.keys.journal(session)[0]) == 1
+
+    def values(self, kind: str, keys: Sequence[str]) -> list[bytes | None]:
+        """As `get`, of many at once."""
+        calls = [([self.keys.value(kind, key)], ()) for key in keys]
+        answers = self.connection.run_all("return redis.call('GET', KEYS[1])", calls)
+        return [
+            found[len(_MARK) :] if isinstance(found, bytes) and found.startswith(_MARK) else None
+            for found in answers
+        ]
 
     def claim(self, kind: str, key: str, owner: str, ttl_s: float) -> bool:
         """Claims a key for `ttl_s`; True if the owner has it now. Atomic.

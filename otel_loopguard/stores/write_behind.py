@@ -44,12 +44,18 @@ class PublishedValue(NamedTuple):
     ttl_s: float | None  # how long it is kept; None for good
     topic: str  # where it is published
     stands: Callable[[bytes], bool]  # True if the value in the store takes precedence
+    name: str = ""  # what is listed of it, if anything
+    is_listed: bool = False  # whether it is from now on
 
     def do(self, store: RedisStore, kind: str, key: str) -> None:
         """Puts the value and publishes it, unless the one in the store takes precedence."""
         before = store.get(kind, key)
         if before is not None and self.stands(before):
             return
+        if self.name:
+            # A list that is somebody else's keeps no stop from its session.
+            with suppress(StoreError):
+                store.enlist(kind, self.name, self.ttl_s if self.is_listed else None)
         store.put(kind, key, self.value, self.ttl_s)
         store.publish(self.topic, self.value)
 

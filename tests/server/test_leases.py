@@ -13,7 +13,7 @@ from otel_loopguard import LoopGuardSettingsError, Settings
 from otel_loopguard._util.errors import raise_faults
 from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.engine import Engine
-from otel_loopguard.escalation.mailbox import StoreTransport
+from otel_loopguard.escalation.mailbox import Mailboxes, StoreTransport
 from otel_loopguard.server import Server, ServerSettings
 from otel_loopguard.server.leases import SessionLeases
 from otel_loopguard.server.tenant_guard import Busy, TenantGuard
@@ -203,14 +203,27 @@ def test_what_is_decided_is_heard_at_a_server_that_has_seen_nothing_of_it(fleet:
     assert control(asked, "chat-2")["action"] == "abort"
 
 
-def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fleet: Fleet) -> None:
-    """It refused all calls of the session, as nothing told which ones were denied."""
+@pytest.mark.parametrize("agent", [{}, {"gen_ai.agent.name": "helper"}])
+def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(
+    fleet: Fleet, agent: dict[str, str]
+) -> None:
+    """It refused all calls of the session, as nothing told which ones were denied.
+
+    Of an agent with a name it refused none: who asks names the tool and no agent.
+    """
 
     def refused(**call: object) -> bool:
-        url = f"{fleet['B'].url}/v1/sessions/chat-1/control"
-        return CLIENT.post(url, json=call).json()["stops"]
+        said = {
+            CLIENT.post(f"{fleet[name].url}/v1/sessions/chat-1/control", json=call).json()["stops"]
+            for name in "AB"
+        }
+        assert len(said) == 1
+        return said.pop()
 
-    send(fleet["A"], *range(4)).raise_for_status()
+    made = [call(number) for number in range(4)]
+    for one in made:
+        one["attributes"] |= agent
+    post(fleet["A"], *made).raise_for_status()
     wait_for(lambda: control(fleet["B"])["action"] == "deny")
     for lowered in (False, True):
         assert refused(tool="search", arguments={"q": "x"})
@@ -220,7 +233,7 @@ def test_a_server_that_judges_nothing_refuses_the_calls_of_denied_loops_only(fle
             # Another call without news lowers the flag; the loop stays denied.
             assert control(fleet["A"])["action"] == "deny"
             other = call(4)
-            other["attributes"] |= {"gen_ai.tool.call.arguments": '{"q": "y"}'}
+            other["attributes"] |= {"gen_ai.tool.call.arguments": '{"q": "y"}', **agent}
             post(fleet["A"], other).raise_for_status()
             wait_for(lambda: control(fleet["B"])["action"] == "allow")
 
@@ -246,6 +259,68 @@ def test_people_reach_a_session_by_whichever_server_they_ask(fleet: Fleet) -> No
     wait_for(lambda: bool(fleet.hop.events("loopguard.control")))
     fleet.end()
     assert len(fleet.hop.events("loopguard.control")) == 1
+
+
+def test_a_server_is_reached_by_the_command_line_before_its_first_span(fleet: Fleet) -> None:
+    _ = fleet["A"], fleet["B"]
+    transport = StoreTransport(fleet.guard)
+    wait_for(lambda: len(transport.replies({"op": "sessions"})) == 2)
+    assert "begins with the first" in transport.sessions()[1]
+
+
+def test_people_reach_what_is_stopped_when_its_servers_are_gone(fleet: Fleet) -> None:
+    """It was stopped for its agent, but nobody could see it, or let it go on."""
+    stopped = {"chat-1": "abort", "chat-2": "pause", "chat-3": "allow"}
+    assert send(fleet["A"], *range(6)).is_success
+    assert send(fleet["A"], 10, session="chat-2").is_success
+    assert send(fleet["A"], 20, session="chat-3").is_success
+    url = f"{fleet['A'].url}/v1/sessions/chat-2/pause"
+    assert CLIENT.post(url, json={"by": "anna"}).is_success
+    fleet.end()
+    transport, mailboxes = StoreTransport(fleet.guard), Mailboxes(fleet.guard)
+    wait_for(lambda: not mailboxes.processes())
+    asked, also = fleet["B"], fleet["C"]
+    wait_for(lambda: len(mailboxes.processes()) == 2)
+    del stopped["chat-3"]
+    for rows_ in (sessions(asked), sessions(also), transport.sessions()[0]):
+        assert {row["session"]: row["action"] for row in rows_} == stopped
+    assert [row["by"] for row in sessions(asked)] == ["anna", "policy"]
+    said = transport.ask({"op": "resume", "session": "chat-1", "by": "anna"})
+    assert [one["action"] for one in said] == ["allow"]
+    for session in ("chat-2", "chat-3"):
+        url = f"{also.url}/v1/sessions/{session}"
+        assert CLIENT.post(f"{url}/resume", json={"by": "anna"}).is_success
+    assert CLIENT.post(f"{also.url}/v1/sessions/nobody/resume", json={}).status_code == 404
+    assert transport.ask({"op": "resume", "session": "nobody"}) == []
+    for session in ("chat-1", "chat-2"):
+        wait_for(lambda session=session: control(asked, session)["action"] == "allow")
+    # Each is listed once, whoever knows of it.
+    listed = [row["session"] for row in transport.sessions()[0]]
+    assert sorted(listed) == ["chat-1", "chat-2", "chat-3"]
+    # Whoever judges it next goes on from there, whichever of both it reads first.
+    assert send(fleet["D"], 6).is_success
+    assert control(fleet["D"])["action"] in ("allow", "hint")
+
+
+def test_what_a_person_does_fails_while_nobody_can_say_whose_it_is(
+    fleet: Fleet, own_redis: Redis
+) -> None:
+    """It was said that there is no such session, and the order was lost."""
+    home, asked = fleet["A"], fleet["B"]
+    assert send(home, 0).is_success
+    wait_for(lambda: [row["session"] for row in sessions(asked)] == ["chat-1"])
+    assert CLIENT.get(f"{asked.url}/v1/sessions").json()["partial"] is None
+    own_redis.kill()
+    for server, status in ((asked, 503), (home, 200)):
+        url = f"{server.url}/v1/sessions/chat-1/abort"
+        answer = CLIENT.post(url, json={"by": "anna"})
+        assert answer.status_code == status
+    for server, rows_ in ((asked, []), (home, ["chat-1"])):
+        listed = CLIENT.get(f"{server.url}/v1/sessions").json()
+        assert "store" in listed["partial"]
+        assert [row["session"] for row in listed["sessions"]] == rows_
+    own_redis.start()
+    wait_for(lambda: control(asked)["action"] == "abort")
 
 
 def test_what_a_person_allows_is_allowed_where_it_is_judged(fleet: Fleet) -> None:
