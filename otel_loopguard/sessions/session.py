@@ -652,7 +652,8 @@ class Session:
         verdicts = state.policy.judge(
             found, number, moment, step.end or 0, self._hearing(step), seen
         )
-        if seen is not None and self.journal is not None and (step.agent or step.lane):
+        alone = len(state.agents) < _SEVERAL
+        if seen is not None and self.journal is not None and alone and (step.agent or step.lane):
             # A process that has only its journal is asked about a call, and not whose it is.
             bare = Step(_TOOL, step.name, args=step.args, reading=step.reading)
             for key, other in zip(self._keys_of(step), self._keys_of(bare), strict=True):
