@@ -274,13 +274,12 @@ class Outage(BaseDetector):
     def observe(self, evidence: Evidence) -> Detection | None:
         tool = evidence.tool
         # An equal answer is one of an agent, an equal error one of what is behind the tools.
+        wrong = evidence.failing or evidence.rejects
         if evidence.error:
             counts, key = self._errors, evidence.error_shape
             place = key
         else:
-            # An id may be all that an answer says, unless it says that something went wrong.
-            wrong = evidence.failing or evidence.rejects
-            counts, key = self._answers, evidence.outcome if wrong else evidence.outcome_exact
+            counts, key = self._answers, evidence.outcome
             place = hash((evidence.agent, key))
             if counts.repeated:
                 counts.scale(
@@ -299,7 +298,10 @@ class Outage(BaseDetector):
         last = counts.get(place)
         retried = transient and last is not None and last.tools == (tool,)
         weight = ITEM if missing else 1.0 - evidence.rested if retried else 1.0
-        counted = counts.add(place, last, evidence, weight)
+        # An id may be all that an answer says, unless it says that something went wrong.
+        exact = evidence.outcome_exact
+        another = last is not None and not wrong and last.mark != (exact,)
+        counted = counts.add(place, last, evidence, weight, exact)
         if counted is None:
             return None
         threshold = self._settings.of(tool).error_threshold
@@ -313,9 +315,10 @@ class Outage(BaseDetector):
             "same_from_several_tools" if several else "retry_without_pause", counted.count,
             # After a success another outage begins.
             threshold, key ^ self._ended * _ODD & _BITS if evidence.error else key, evidence,
-            tools=len(counted.tools), gave="failed with" if evidence.error else "gave",
+            tools=len(counted.tools),
+            gave="failed with" if evidence.error else "gave, but for ids," if another else "gave",
             # The agent is not stuck by its own doing: where nobody can let it go on, it is told.
-            times=counted.times, max_action=Action.PAUSE if pauses else Action.HINT,
+            times=counted.times, max_action=Action.PAUSE if pauses and not another else Action.HINT,
             unanswered=Action.HINT,
         )  # fmt: skip
 

@@ -64,8 +64,8 @@ _TAKES: Final = {
     "allow": ("session", "scope", "by"),
     "answer": ("session", "escalation", "answer", "guidance", "plan", "limit", "by"),
 }
-_OF_JUDGE: Final = ("show", "explain", "allow")
-"""Requests that only the process that judges a session can serve."""
+_OF_JUDGE: Final = ("show", "explain", "allow", "pause", "resume", "abort")
+"""Requests that are left to the process that judges a session: what is done by one is one event."""
 _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 

@@ -39,7 +39,7 @@ def contradicting(one: str, other: str) -> bool:
 
 def called(agent: str, said: str, how: str = "") -> list[object]:
     error = "" if how == "failed" else None
-    step = tool_step(agent, "any", {}, said, error=error, stopped=how == "stopped")
+    step = tool_step(agent, "any", {}, said, error=error, stopped=how == "stopped" or None)
     assert step.error is (step.error_text is not None)
     return [step.outcome, *[step.error_text] * step.error]
 
