@@ -100,7 +100,7 @@ RESERVED: Final = frozenset({POLICY, BY_HAND, APPLICATION, TIME_LIMIT, PROMPT, "
 PARTS: Final = 20
 # A run is over before it has as many decisions; the oldest of them confirm nothing any more.
 _HEARD: Final = 64
-# Loops of a session that are remembered.
+# Denied loops whose words are kept: a run is ended after a few.
 _DENIALS: Final = 32
 # Texts that wait for the model: hardly more are decided between two of its calls.
 _TEXTS: Final = 4
@@ -323,11 +323,6 @@ class Flag:
         # Called with the condition held, so an expired control is not cleared here.
         now = self._control
         return now.action is Action.PAUSE and not self._is_over(now)
-
-    @property
-    def holds(self) -> bool:
-        """True if the session is paused or aborted."""
-        return self.held or self._control.action is Action.ABORT
 
     @property
     def waits_for_people(self) -> bool:
@@ -686,7 +681,7 @@ def recognise(step: Step, flag: Flag) -> None:
     raised = step.error and (step.error_type or "").rpartition(".")[2] in REFUSALS
     known = (*flag.refusals, *_unclaimed)
     # Where it was stopped from another process, only that one knows what it was told.
-    if (known and _is_told(step, known, raised=raised)) or (raised and flag.holds):
+    if (known and _is_told(step, known, raised=raised)) or (raised and (flag.held or flag.aborted)):
         step.error, step.error_type = True, ERROR_DENY
         step.reading = None
 

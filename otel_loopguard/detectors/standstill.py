@@ -272,7 +272,7 @@ _PLACE: Final = 0.5
 
 _NOTHING_NEW: Final = key_of(b"nothing_new")
 _LAST: Final = 12
-"""Rounds that are looked back at."""
+"""Rounds that are looked back at: with twice as many a third of the stuck runs are found."""
 _SHARE: Final = 0.75
 """Share of them that told nothing new. Of 4,400 everyday and public runs that went well it tells
 four of which nothing else tells, three of them games; of 520 stuck ones five."""

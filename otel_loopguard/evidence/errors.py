@@ -107,15 +107,8 @@ def _naming(text: str) -> tuple[str, ...]:
     lines = tuple(line for line, name in found if name is not None and name.start() <= _FAR)
     if "exit" not in low:
         return lines
-    return (
-        tuple(
-            line
-            for line in lines
-            if not GIVES_A_CODE.search(line.lower()[-_FAR:])
-            and not BY_THE_RUNNER.fullmatch(line.strip())
-        )
-        or lines
-    )
+    program = (one for one in lines if not GIVES_A_CODE.search(one.lower()[-_FAR:]))
+    return tuple(one for one in program if not BY_THE_RUNNER.fullmatch(one.strip())) or lines
 
 
 def failure_of(step: Step, line: bytes | None) -> int | None:

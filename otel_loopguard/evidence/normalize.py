@@ -205,7 +205,7 @@ def parsed(value: object, values: int = VALUES) -> object:
     return value
 
 
-def unlike(value: object) -> object:
+def _writable(value: object) -> object:
     """The value, or in place of one that is too large to be written out what is equal to nothing.
 
     What YAML makes of its aliases has one list in many places: a few hundred bytes of it may be
@@ -328,12 +328,12 @@ def is_cut_json(raw: bytes) -> bool:
 def as_data(value: object) -> object:
     """A value in JSON's types; the very same one if it is that already. Never throws.
 
-    What is none, such as a model, a path or an amount, is told as a user sees it, by its fields or
-    its text. That runs code of the application: call it where the value is, and hold no lock.
+    Anything else, such as a model, a path or an amount, becomes what a user sees of it: its fields
+    or its text. That runs code of the application: call it where the value is, and hold no lock.
     """
     if value is None or type(value) is str:
         return value
-    value = unlike(value)
+    value = _writable(value)
     try:
         orjson.dumps(value, option=_AS_JSON)
     except (TypeError, RecursionError):

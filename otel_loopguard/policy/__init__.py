@@ -447,9 +447,7 @@ def _at_once(detection: Detection, number: int, moment: int, strongest: Action) 
     own = Action.HINT if detection.own is None else detection.own
     action = min(own, strongest, key=rank)
     keys = keys_of(detection)
-    loop = Loop(
-        keys, min(keys), action, 0, number, moment, descents=_ONCE, found=detection
-    )  # fmt: skip
+    loop = Loop(keys, min(keys), action, 0, number, moment, descents=_ONCE, found=detection)
     return Verdict(action, detection, loop)
 
 
