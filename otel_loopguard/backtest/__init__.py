@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final
 
-from otel_loopguard.backtest.rows import RUN, SPAN, STEP, BrokenRow, span_of, step_of
+from otel_loopguard.backtest.rows import OPEN, RUN, SPAN, STEP, BrokenRow, span_of, step_of
 from otel_loopguard.engine import (
     Decision,
     DecisionRecord,
@@ -26,6 +26,7 @@ from otel_loopguard.engine import (
 )
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.fields import text
+from otel_loopguard.replay.formats import ENDLESS, ended
 
 __all__ = ["BacktestResult", "replay_session"]
 
@@ -143,6 +144,8 @@ def _spans(rows: Rows, results: _Results, broken: Counter[str]) -> Iterator[Reco
         except BrokenRow as error:
             broken[str(error)] += 1
             continue
+        if row.get("Duration") != OPEN and not ended(span):
+            broken[ENDLESS] += 1
         for name in _LABEL:
             value = row.get(name)
             if isinstance(value, bool):

@@ -34,6 +34,10 @@ STEP: Final = "step"
 """Forms of a row: a span, the head of a labelled run, a step of it."""
 
 
+OPEN: Final = "open"
+"""The `Duration` of a recorded span that had not ended when it was exported."""
+
+
 class BrokenRow(ValueError):  # noqa: N818  # it says what the row is
     """A row that cannot be read; the message has the reason, and nothing of the row's content."""
 
@@ -79,7 +83,7 @@ def row_of(span: RecordedSpan) -> dict[str, object]:
         "SpanKind": span.kind,
         "ScopeName": span.scope,
         "SpanAttributes": span.attributes,
-        "Duration": None if span.end is None else max(0, span.end - span.start),
+        "Duration": OPEN if span.end is None else max(0, span.end - span.start),
         "StatusCode": span.status,
         "StatusMessage": span.description,
         "Events": [{"Name": name, "Attributes": held} for name, held in span.events],

@@ -86,6 +86,35 @@ def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None
     assert (again.exit_code, again.stderr) == (1, told.stderr)
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("length", ["none", None, -1, "soon"])
+def test_rows_without_a_duration_count_as_ended(
+    capture: Path, form: str, length: object, tmp_path: Path
+) -> None:
+    """A span that is kept open would be none of the session's steps."""
+    path, rows = tmp_path / f"s.{form}", [exported(span) for span in spans_of(capture)]
+    rows = [{k: v for k, v in row.items() if k != "Duration"} for row in rows]
+    if length != "none":
+        rows = [{**row, "Duration": length} for row in rows]
+    if form == "parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
+    (row,) = rows_of(found)
+    assert (row["session"], row["steps"], row["calls"]) == ("thread-42", 28, 13)
+    assert list(found.notes.broken.values()) == [len(rows)]
+
+
+def test_a_recorded_span_that_has_not_ended_stays_open(capture: Path, tmp_path: Path) -> None:
+    """As for `replay`: an export may be of a run that goes on."""
+    path, lines = tmp_path / "runs.jsonl", (SAMPLES / "langsmith-runs.jsonl").read_text()
+    runs = [json.loads(line) for line in lines.splitlines()]
+    path.write_text("".join(json.dumps({**each, "end_time": None}) + "\n" for each in runs))
+    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
+    assert (found.notes.sessions, found.notes.broken.total()) == (0, 0)
+
+
 def test_broken_parts_of_a_recording_are_counted(capture: Path, tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(capture.read_bytes() + b"\n{broken\n")
