@@ -34,6 +34,12 @@ STEP: Final = "step"
 """Forms of a row: a span, the head of a labelled run, a step of it."""
 
 
+LABEL: Final = ("Loop", "loop")
+"""Columns of the label of a session; the last one that says something counts."""
+TRUTHS: Final[Mapping[object, bool]] = {
+    True: True, False: False, "true": True, "false": False, "1": True, "0": False,
+}  # fmt: skip
+
 OPEN: Final = "open"
 """The `Duration` of a recorded span that had not ended when it was exported."""
 
@@ -70,6 +76,23 @@ def span_of(row: Mapping[str, object]) -> RecordedSpan:
         status=STATUSES.get(status, "unset"),
         description=text(row.get("StatusMessage")) or None,
     )
+
+
+def label_of(row: Mapping[str, object]) -> bool | None:
+    """The label of a row: true if its session is a loop; None if it has none."""
+    found = None
+    for name in LABEL:
+        value = row.get(name)
+        if isinstance(value, str):
+            value = value.lower()
+        if value is None or value == "":
+            continue
+        # Numbers that are equal have equal hashes: 1.0 is True.
+        found = TRUTHS.get(value) if isinstance(value, (str, int, float)) else None
+        if found is None:
+            msg = f"`{name}` of a span is neither true nor false, and labels nothing"
+            raise BrokenRow(msg)
+    return found
 
 
 def row_of(span: RecordedSpan) -> dict[str, object]:

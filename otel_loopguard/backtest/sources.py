@@ -31,7 +31,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import orjson
 
-from otel_loopguard.backtest.rows import RUN, SPAN, STEP, entry_of, load, row_of, written
+from otel_loopguard.backtest.rows import (
+    LABEL,
+    RUN,
+    SPAN,
+    STEP,
+    TRUTHS,
+    entry_of,
+    load,
+    row_of,
+    written,
+)
 from otel_loopguard.engine import Reader, RecordedSpan, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
@@ -40,7 +50,6 @@ from otel_loopguard.replay.file import RecordedFile, unreadable, untold
 
 SCHEME: Final = "clickhouse://"
 _NEEDED: Final = frozenset({"Timestamp", "TraceId", "SpanId", "SpanAttributes"})
-_TRUE: Final = {"1": True, "true": True, "0": False, "false": False}
 _WAIT: Final = 300.0
 """Seconds without a byte after which a server is given up."""
 # Of an error the first line is shown; a stack trace follows it.
@@ -165,7 +174,7 @@ def table_of(address: str, where: str = "") -> Table:
     except ValueError as error:
         raise unreadable(SCHEME + "…", error) from None
     host, path = parts.hostname or "", unquote(parts.path)
-    secure = _TRUE.get(given.get("secure", "false").lower())
+    secure = TRUTHS.get(given.get("secure", "false").lower())
     shown = f"{SCHEME}{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
     if not given.get("table") or secure is None or not given.keys() <= {"table", "secure"}:
         msg = f"{shown}: expected ?table=TABLE, and maybe &secure=true"
@@ -197,7 +206,7 @@ COLUMNS: Final = ("unit", "conversation", "moment", "seq", "form", "body", "sour
 _SPANS: Final = (
     "Timestamp", "TraceId", "SpanId", "ParentSpanId", "SpanName", "SpanKind", "ScopeName",
     "SpanAttributes", "Duration", "StatusCode", "StatusMessage", "Events", "Events.Name",
-    "Events.Attributes", "Loop",
+    "Events.Attributes", *LABEL,
 )  # fmt: skip
 _NESTED: Final = ("SpanAttributes", "ResourceAttributes", "Events")
 _TEAMS: Final = (
@@ -385,6 +394,7 @@ def _lines(connection: Any, source: Source) -> str:
     """Spans from JSON lines, whose members are columns: maps and lists are JSON, all else text."""
     names = [name for name in (*_SPANS, "ServiceName", "ResourceAttributes") if "." not in name]
     types = {name: "JSON" if name in _NESTED else "VARCHAR" for name in names}
+    del types[LABEL[1]]  # columns of DuckDB have no case
     columns = ", ".join(
         f"json{'->' if kind == 'JSON' else '->>'}'$.{name}' AS {_name(name)}"
         for name, kind in types.items()

@@ -106,6 +106,44 @@ def test_rows_without_a_duration_count_as_ended(
     assert list(found.notes.broken.values()) == [len(rows)]
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("name", ["loop", "Loop"])
+@pytest.mark.parametrize(
+    ("loop", "labels"),
+    [(True, (True, "true", 1, 1.0)), (False, (False, "False", 0, "0")), (None, (None, ""))],
+)
+def test_a_column_labels_sessions(  # noqa: PLR0917
+    capture: Path, form: str, name: str, loop: object, labels: tuple[object], tmp_path: Path
+) -> None:
+    for number, label in enumerate(labels):
+        path, out = labelled(capture, form, name, label, tmp_path), tmp_path / f"{number}"
+        found = run(str(path), Settings(), out, jobs=1)
+        assert [row["loop"] for row in rows_of(found)] == [loop]
+        assert found.notes.broken.total() == 0
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("label", ["stuck", 2, [True]])
+def test_a_label_that_is_none_is_told(
+    capture: Path, form: str, label: object, tmp_path: Path
+) -> None:
+    path = labelled(capture, form, "loop", label, tmp_path)
+    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
+    assert [(row["loop"], row["steps"]) for row in rows_of(found)] == [(None, 28)]
+    assert list(found.notes.broken.values()) == [found.notes.rows]
+
+
+def labelled(capture: Path, form: str, name: str, label: object, folder: Path) -> Path:
+    """The spans of a capture with a column more."""
+    path = folder / f"s.{form}"
+    rows = [{**exported(span), name: label} for span in spans_of(capture)]
+    if form == "parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    return path
+
+
 def test_a_recorded_span_that_has_not_ended_stays_open(capture: Path, tmp_path: Path) -> None:
     """As for `replay`: an export may be of a run that goes on."""
     path, lines = tmp_path / "runs.jsonl", (SAMPLES / "langsmith-runs.jsonl").read_text()
