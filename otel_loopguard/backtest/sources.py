@@ -21,6 +21,7 @@ from base64 import b64encode
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from glob import glob, has_magic
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import islice
@@ -475,16 +476,17 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
     schema = arrow.schema(
         [(name, arrow.int64() if name in places else arrow.string()) for name in COLUMNS]
     )
-    broken: dict[str, int] = {}
+    # By file and reason, which are few: the number of the first line, and how many there are.
+    broken: dict[tuple[str, str], list[int]] = {}
 
-    def report(why: str) -> None:
-        broken[why] = broken.get(why, 0) + 1
+    def report(file: str, line: int, why: str) -> None:
+        broken.setdefault((file, why), [line, 0])[1] += 1
 
     for number, file in enumerate(source.files):
         entries: Iterable[RecordedSpan | Run] = (
-            export_spans(file, report)
+            export_spans(file, partial(report, file, 0))
             if file.endswith(_PARQUET)
-            else Recording(file, lambda _file, _line, why: report(why))
+            else Recording(file, report)
         )
         with files.ParquetWriter(folder / f"{number:06}.parquet", schema) as writer:
             rows = _staged(entries, Path(file).name, number)
@@ -492,7 +494,10 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
                 columns = zip(*batch, strict=True)
                 table = arrow.table(dict(zip(COLUMNS, map(list, columns), strict=True)), schema)
                 writer.write_table(table)
-    return broken
+    return {
+        f"{why} ({file}{f', first in line {line}' if line else ''})": count
+        for (file, why), (line, count) in broken.items()
+    }
 
 
 def export_spans(file: str, report: Callable[[str], None]) -> Iterator[RecordedSpan]:

@@ -160,6 +160,21 @@ def test_broken_parts_of_a_recording_are_counted(capture: Path, tmp_path: Path) 
     assert (notes.broken.total(), notes.sessions) == (1, 1)
 
 
+def test_what_is_broken_in_many_files_is_told_with_its_place(capture: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    whole = capture.read_bytes().rstrip(b"\n")
+    for number in range(12):
+        (source / f"{number:02}.jsonl").write_bytes(whole + b"\n{broken" * (1 + (number == 11)))
+    arguments = ["backtest", str(source), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    told = CliRunner().invoke(app, arguments)
+    first, *others, last = told.stderr.splitlines()
+    line = len(whole.splitlines()) + 1
+    assert str(source / "11.jsonl") in first
+    assert f"line {line}" in first
+    assert (len(others), "2 more" in last, told.exit_code) == (9, True, 1)
+
+
 @pytest.mark.parametrize(("source", "content", "where", "why"), rows(__file__, "unusable"))
 def test_what_cannot_be_read_is_said(  # noqa: PLR0917
     capture: Path, source: str, content: str, where: str, why: str, tmp_path: Path
@@ -308,7 +323,7 @@ def test_rows_without_ids_are_counted(tmp_path: Path) -> None:
     rows = {"context.span_id": [None, "zz"], "context.trace_id": ["1", None], "span_kind": ["", 1]}
     parquet.write_table(pa.table({key: [str(each) for each in rows[key]] for key in rows}), path)
     found = run(str(path), Settings(), tmp_path / "out", jobs=1)
-    assert dict(found.notes.broken) == {"a span has no valid trace id and span id": 2}
+    assert dict(found.notes.broken) == {f"a span has no valid trace id and span id ({path})": 2}
 
 
 def test_parquet_that_ends_too_early(tmp_path: Path) -> None:
