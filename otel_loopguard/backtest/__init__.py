@@ -11,9 +11,17 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final
 
-from otel_loopguard.backtest.rows import RUN, SPAN, STEP, BrokenRow, span_of, step_of
+from otel_loopguard.backtest.rows import (
+    OPEN,
+    RUN,
+    SPAN,
+    STEP,
+    BrokenRow,
+    label_of,
+    span_of,
+    step_of,
+)
 from otel_loopguard.engine import (
     Decision,
     DecisionRecord,
@@ -26,10 +34,9 @@ from otel_loopguard.engine import (
 )
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.fields import text
+from otel_loopguard.replay.formats import ENDLESS, ended
 
 __all__ = ["BacktestResult", "replay_session"]
-
-_LABEL: Final = ("Loop", "loop")
 
 Rows = Iterable[tuple[str, Mapping[str, object]]]
 """The form of each row, and the row."""
@@ -143,10 +150,14 @@ def _spans(rows: Rows, results: _Results, broken: Counter[str]) -> Iterator[Reco
         except BrokenRow as error:
             broken[str(error)] += 1
             continue
-        for name in _LABEL:
-            value = row.get(name)
-            if isinstance(value, bool):
-                results.loop = value
+        if row.get("Duration") != OPEN and not ended(span):
+            broken[ENDLESS] += 1
+        try:
+            loop = label_of(row)
+        except BrokenRow as error:
+            broken[str(error)] += 1
+        else:
+            results.loop = results.loop if loop is None else loop
         yield span
 
 

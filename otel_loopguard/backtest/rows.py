@@ -34,6 +34,16 @@ STEP: Final = "step"
 """Forms of a row: a span, the head of a labelled run, a step of it."""
 
 
+LABEL: Final = ("Loop", "loop")
+"""Columns of the label of a session; the last one that says something counts."""
+TRUTHS: Final[Mapping[object, bool]] = {
+    True: True, False: False, "true": True, "false": False, "1": True, "0": False,
+}  # fmt: skip
+
+OPEN: Final = "open"
+"""The `Duration` of a recorded span that had not ended when it was exported."""
+
+
 class BrokenRow(ValueError):  # noqa: N818  # it says what the row is
     """A row that cannot be read; the message has the reason, and nothing of the row's content."""
 
@@ -68,6 +78,23 @@ def span_of(row: Mapping[str, object]) -> RecordedSpan:
     )
 
 
+def label_of(row: Mapping[str, object]) -> bool | None:
+    """The label of a row: true if its session is a loop; None if it has none."""
+    found = None
+    for name in LABEL:
+        value = row.get(name)
+        if isinstance(value, str):
+            value = value.lower()
+        if value is None or value == "":
+            continue
+        # Numbers that are equal have equal hashes: 1.0 is True.
+        found = TRUTHS.get(value) if isinstance(value, (str, int, float)) else None
+        if found is None:
+            msg = f"`{name}` of a span is neither true nor false, and labels nothing"
+            raise BrokenRow(msg)
+    return found
+
+
 def row_of(span: RecordedSpan) -> dict[str, object]:
     """The row of a span, in the same columns; attributes keep their types."""
     return {
@@ -79,7 +106,7 @@ def row_of(span: RecordedSpan) -> dict[str, object]:
         "SpanKind": span.kind,
         "ScopeName": span.scope,
         "SpanAttributes": span.attributes,
-        "Duration": None if span.end is None else max(0, span.end - span.start),
+        "Duration": OPEN if span.end is None else max(0, span.end - span.start),
         "StatusCode": span.status,
         "StatusMessage": span.description,
         "Events": [{"Name": name, "Attributes": held} for name, held in span.events],

@@ -21,6 +21,7 @@ from base64 import b64encode
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from functools import partial
 from glob import glob, has_magic
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from itertools import islice
@@ -31,7 +32,17 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import orjson
 
-from otel_loopguard.backtest.rows import RUN, SPAN, STEP, entry_of, load, row_of, written
+from otel_loopguard.backtest.rows import (
+    LABEL,
+    RUN,
+    SPAN,
+    STEP,
+    TRUTHS,
+    entry_of,
+    load,
+    row_of,
+    written,
+)
 from otel_loopguard.engine import Reader, RecordedSpan, session_keys
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import Recording, Run
@@ -40,7 +51,6 @@ from otel_loopguard.replay.file import RecordedFile, unreadable, untold
 
 SCHEME: Final = "clickhouse://"
 _NEEDED: Final = frozenset({"Timestamp", "TraceId", "SpanId", "SpanAttributes"})
-_TRUE: Final = {"1": True, "true": True, "0": False, "false": False}
 _WAIT: Final = 300.0
 """Seconds without a byte after which a server is given up."""
 # Of an error the first line is shown; a stack trace follows it.
@@ -165,7 +175,7 @@ def table_of(address: str, where: str = "") -> Table:
     except ValueError as error:
         raise unreadable(SCHEME + "…", error) from None
     host, path = parts.hostname or "", unquote(parts.path)
-    secure = _TRUE.get(given.get("secure", "false").lower())
+    secure = TRUTHS.get(given.get("secure", "false").lower())
     shown = f"{SCHEME}{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
     if not given.get("table") or secure is None or not given.keys() <= {"table", "secure"}:
         msg = f"{shown}: expected ?table=TABLE, and maybe &secure=true"
@@ -197,7 +207,7 @@ COLUMNS: Final = ("unit", "conversation", "moment", "seq", "form", "body", "sour
 _SPANS: Final = (
     "Timestamp", "TraceId", "SpanId", "ParentSpanId", "SpanName", "SpanKind", "ScopeName",
     "SpanAttributes", "Duration", "StatusCode", "StatusMessage", "Events", "Events.Name",
-    "Events.Attributes", "Loop",
+    "Events.Attributes", *LABEL,
 )  # fmt: skip
 _NESTED: Final = ("SpanAttributes", "ResourceAttributes", "Events")
 _TEAMS: Final = (
@@ -385,6 +395,7 @@ def _lines(connection: Any, source: Source) -> str:
     """Spans from JSON lines, whose members are columns: maps and lists are JSON, all else text."""
     names = [name for name in (*_SPANS, "ServiceName", "ResourceAttributes") if "." not in name]
     types = {name: "JSON" if name in _NESTED else "VARCHAR" for name in names}
+    del types[LABEL[1]]  # columns of DuckDB have no case
     columns = ", ".join(
         f"json{'->' if kind == 'JSON' else '->>'}'$.{name}' AS {_name(name)}"
         for name, kind in types.items()
@@ -465,16 +476,17 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
     schema = arrow.schema(
         [(name, arrow.int64() if name in places else arrow.string()) for name in COLUMNS]
     )
-    broken: dict[str, int] = {}
+    # By file and reason, which are few: the number of the first line, and how many there are.
+    broken: dict[tuple[str, str], list[int]] = {}
 
-    def report(why: str) -> None:
-        broken[why] = broken.get(why, 0) + 1
+    def report(file: str, line: int, why: str) -> None:
+        broken.setdefault((file, why), [line, 0])[1] += 1
 
     for number, file in enumerate(source.files):
         entries: Iterable[RecordedSpan | Run] = (
-            export_spans(file, report)
+            export_spans(file, partial(report, file, 0))
             if file.endswith(_PARQUET)
-            else Recording(file, lambda _file, _line, why: report(why))
+            else Recording(file, report)
         )
         with files.ParquetWriter(folder / f"{number:06}.parquet", schema) as writer:
             rows = _staged(entries, Path(file).name, number)
@@ -482,7 +494,10 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
                 columns = zip(*batch, strict=True)
                 table = arrow.table(dict(zip(COLUMNS, map(list, columns), strict=True)), schema)
                 writer.write_table(table)
-    return broken
+    return {
+        f"{why} ({file}{f', first in line {line}' if line else ''})": count
+        for (file, why), (line, count) in broken.items()
+    }
 
 
 def export_spans(file: str, report: Callable[[str], None]) -> Iterator[RecordedSpan]:

@@ -46,8 +46,11 @@ def print_backtest(source: str, settings: Sequence[Settings], out: Path, **optio
     other = others[0] if others else None
     page = out / "summary.html"
     stopped = write_summary(found, other, page)
-    for why, count in found.notes.broken.most_common(10):
+    shown = found.notes.broken.most_common(10)
+    for why, count in shown:
         say(f"otel-loopguard: {count:,} x {why}", error=True)
+    if left := found.notes.broken.total() - sum(count for _, count in shown):
+        say(f"otel-loopguard: {left:,} more", error=True)
     say(f"{counted(found.notes.sessions, 'session')} of {counted(found.notes.rows, 'row')}")
     say(f"{stopped:,} would have been stopped{'; the summary lists them' if stopped else ''}")
     for each in made:

@@ -49,6 +49,17 @@ def known(span: RecordedSpan, report: Report) -> Iterator[RecordedSpan]:
         report("a span has no valid trace id and span id")
 
 
+ENDLESS: Final = "a span has no end time, and counts as ended when it started"
+
+
+def ended(span: RecordedSpan) -> bool:
+    """False if a span had no end; it has its start as such now."""
+    if span.end is not None:
+        return True
+    span.end = span.start
+    return False
+
+
 def is_console(value: JsonObject) -> bool:
     """True of a span as the SDK writes it."""
     context = value.get("context")
@@ -195,14 +206,11 @@ def otlp_spans(document: JsonObject, report: Report) -> Iterator[RecordedSpan]:
             scope = text(mapping(first(group, _SCOPES)).get("name"))
             for entry in rows(group, ("spans",), report):
                 for span in known(_otlp_span(entry, scope), report):
-                    if span.end is None:
-                        endless += 1
-                        span.end = span.start
+                    endless += not ended(span)
                     yield span
     if endless:
-        one = "a span has no end time, and counts as ended when it started"
         more = f"{endless:,} spans have no end time, and count as ended when they started"
-        report(one if endless == 1 else more)
+        report(ENDLESS if endless == 1 else more)
 
 
 def _otlp_span(entry: JsonObject, scope: str) -> RecordedSpan:

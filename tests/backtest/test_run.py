@@ -86,11 +86,93 @@ def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None
     assert (again.exit_code, again.stderr) == (1, told.stderr)
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("length", ["none", None, -1, "soon"])
+def test_rows_without_a_duration_count_as_ended(
+    capture: Path, form: str, length: object, tmp_path: Path
+) -> None:
+    """A span that is kept open would be none of the session's steps."""
+    path, rows = tmp_path / f"s.{form}", [exported(span) for span in spans_of(capture)]
+    rows = [{k: v for k, v in row.items() if k != "Duration"} for row in rows]
+    if length != "none":
+        rows = [{**row, "Duration": length} for row in rows]
+    if form == "parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
+    (row,) = rows_of(found)
+    assert (row["session"], row["steps"], row["calls"]) == ("thread-42", 28, 13)
+    assert list(found.notes.broken.values()) == [len(rows)]
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("name", ["loop", "Loop"])
+@pytest.mark.parametrize(
+    ("loop", "labels"),
+    [(True, (True, "true", 1, 1.0)), (False, (False, "False", 0, "0")), (None, (None, ""))],
+)
+def test_a_column_labels_sessions(  # noqa: PLR0917
+    capture: Path, form: str, name: str, loop: object, labels: tuple[object], tmp_path: Path
+) -> None:
+    for number, label in enumerate(labels):
+        path, out = labelled(capture, form, name, label, tmp_path), tmp_path / f"{number}"
+        found = run(str(path), Settings(), out, jobs=1)
+        assert [row["loop"] for row in rows_of(found)] == [loop]
+        assert found.notes.broken.total() == 0
+
+
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+@pytest.mark.parametrize("label", ["stuck", 2, [True]])
+def test_a_label_that_is_none_is_told(
+    capture: Path, form: str, label: object, tmp_path: Path
+) -> None:
+    path = labelled(capture, form, "loop", label, tmp_path)
+    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
+    assert [(row["loop"], row["steps"]) for row in rows_of(found)] == [(None, 28)]
+    assert list(found.notes.broken.values()) == [found.notes.rows]
+
+
+def labelled(capture: Path, form: str, name: str, label: object, folder: Path) -> Path:
+    """The spans of a capture with a column more."""
+    path = folder / f"s.{form}"
+    rows = [{**exported(span), name: label} for span in spans_of(capture)]
+    if form == "parquet":
+        parquet.write_table(pa.Table.from_pylist(rows), path)
+    else:
+        path.write_bytes(b"\n".join(map(orjson.dumps, rows)))
+    return path
+
+
+def test_a_recorded_span_that_has_not_ended_stays_open(capture: Path, tmp_path: Path) -> None:
+    """As for `replay`: an export may be of a run that goes on."""
+    path, lines = tmp_path / "runs.jsonl", (SAMPLES / "langsmith-runs.jsonl").read_text()
+    runs = [json.loads(line) for line in lines.splitlines()]
+    path.write_text("".join(json.dumps({**each, "end_time": None}) + "\n" for each in runs))
+    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
+    assert (found.notes.sessions, found.notes.broken.total()) == (0, 0)
+
+
 def test_broken_parts_of_a_recording_are_counted(capture: Path, tmp_path: Path) -> None:
     path = tmp_path / "traces.jsonl"
     path.write_bytes(capture.read_bytes() + b"\n{broken\n")
     notes = run(str(path), Settings(), tmp_path / "out", jobs=1).notes
     assert (notes.broken.total(), notes.sessions) == (1, 1)
+
+
+def test_what_is_broken_in_many_files_is_told_with_its_place(capture: Path, tmp_path: Path) -> None:
+    source = tmp_path / "in"
+    source.mkdir()
+    whole = capture.read_bytes().rstrip(b"\n")
+    for number in range(12):
+        (source / f"{number:02}.jsonl").write_bytes(whole + b"\n{broken" * (1 + (number == 11)))
+    arguments = ["backtest", str(source), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    told = CliRunner().invoke(app, arguments)
+    first, *others, last = told.stderr.splitlines()
+    line = len(whole.splitlines()) + 1
+    assert str(source / "11.jsonl") in first
+    assert f"line {line}" in first
+    assert (len(others), "2 more" in last, told.exit_code) == (9, True, 1)
 
 
 @pytest.mark.parametrize(("source", "content", "where", "why"), rows(__file__, "unusable"))
@@ -241,7 +323,7 @@ def test_rows_without_ids_are_counted(tmp_path: Path) -> None:
     rows = {"context.span_id": [None, "zz"], "context.trace_id": ["1", None], "span_kind": ["", 1]}
     parquet.write_table(pa.table({key: [str(each) for each in rows[key]] for key in rows}), path)
     found = run(str(path), Settings(), tmp_path / "out", jobs=1)
-    assert dict(found.notes.broken) == {"a span has no valid trace id and span id": 2}
+    assert dict(found.notes.broken) == {f"a span has no valid trace id and span id ({path})": 2}
 
 
 def test_parquet_that_ends_too_early(tmp_path: Path) -> None:
