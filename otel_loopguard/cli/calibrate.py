@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
 
-from otel_loopguard.cli.output import Format, Inputs, console, give, say, sentence, table
+from otel_loopguard.cli.evaluate import refuse_unmet
+from otel_loopguard.cli.output import Format, Inputs, console, give, sentence, table
 from otel_loopguard.cli.replay import ReplayResult, Results, recorded_steps
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardError
@@ -75,8 +76,7 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
                 before += result.strongest.stops
                 if result.strongest is not Action.ALLOW:
                     noticed.add(place)
-    if unmet := ", ".join(sorted(bad - met)):
-        say(f"otel-loopguard: --except {unmet}: no run has this name", error=True)
+    refuse_unmet("--except", bad - met)
     limit = allowed(runs, rate)
     lines = _search(list(inputs), settings, noticed, limit)
     line = min(line for line, stopped in lines.items() if stopped <= limit)
