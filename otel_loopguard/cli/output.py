@@ -77,8 +77,8 @@ def drop_output() -> None:
 
 
 def is_fault(record: logging.LogRecord) -> bool:
-    """True for the record of a fault."""
-    return hasattr(record, "fault")
+    """True for the record of a fault, or of a variable that is ignored."""
+    return hasattr(record, "fault") or getattr(record, "blind", "") == "unknown_variable"
 
 
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)

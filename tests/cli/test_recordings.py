@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -301,3 +303,16 @@ def test_the_file_of_a_calibration_stands_alone(command: Any, tmp_path: Path) ->
     assert made.stat().st_mode & 0o777 == 0o600
     found = Settings.from_file(made).values()
     assert found == {**Settings.from_file(base).values(), **changes(Settings(deny_after=7), 1)}
+
+
+@pytest.mark.parametrize(
+    "words", ["replay", "eval --jobs 2", "calibrate --false-stops 0.5", "backtest --jobs 2"]
+)
+def test_a_variable_that_is_ignored_is_told(runs: Path, words: str) -> None:
+    """Once, as the live guard does."""
+    name = "LOOPGUARD_REPAET_THRESHOLD"
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_loopguard", *words.split(), str(runs)],
+        cwd=runs.parent, env={**os.environ, name: "2"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr.count(name) == 1
