@@ -133,7 +133,7 @@ def warn_blind(reason: str, *args: object) -> bool:
         if reason in _warned:
             return False
         _warned.add(reason)
-    quietly(partial(logger.warning, _BLIND_SPOTS[reason], *args))
+    quietly(partial(logger.warning, _BLIND_SPOTS[reason], *args, extra={"blind": reason}))
     return True
 
 

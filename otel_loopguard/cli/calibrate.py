@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
@@ -9,17 +11,19 @@ from fractions import Fraction
 from heapq import heappop, heappush
 from math import ceil
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 import typer
 
-from otel_loopguard.cli.output import Format, Inputs, console, give, say, sentence, table
+from otel_loopguard.cli.evaluate import refuse_unmet
+from otel_loopguard.cli.output import Format, Inputs, console, give, sentence, table
 from otel_loopguard.cli.replay import ReplayResult, Results, recorded_steps
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Recording, Run, Transcript
 from otel_loopguard.replay.file import untold
 from otel_loopguard.sessions.profiler import Profiler
+from otel_loopguard.settings._sources import FILE, read_file
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -72,18 +76,13 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
                 before += result.strongest.stops
                 if result.strongest is not Action.ALLOW:
                     noticed.add(place)
-    if unmet := ", ".join(sorted(bad - met)):
-        say(f"otel-loopguard: --except {unmet}: no run has this name", error=True)
+    refuse_unmet("--except", bad - met)
     limit = allowed(runs, rate)
     lines = _search(list(inputs), settings, noticed, limit)
     line = min(line for line, stopped in lines.items() if stopped <= limit)
     changed = changes(settings, line)
     if output is not None:
-        Path(output).write_text(
-            f"# Set by `otel-loopguard calibrate` from {runs} good runs,\n"
-            f"# for a rate of false stops of {rate:g}.\n{_toml(changed)}",
-            encoding="utf-8",
-        )
+        _write(Path(output), changed, f"{runs} good runs,\n# for a rate of false stops of {rate:g}")
     row = {
         "false_stops": rate,
         "runs": runs,
@@ -151,8 +150,30 @@ def _show(made: Mapping[str, Any], output: str | None) -> None:
     typer.echo(_toml(made["settings"]), nl=False)
 
 
-def _toml(changed: Mapping[str, int]) -> str:
-    return "".join(f"{name} = {value}\n" for name, value in changed.items())
+def _write(path: Path, changed: Mapping[str, int], by: str) -> None:
+    """Writes a settings file that stands alone: the rate holds with the settings of the replay."""
+    base = os.environ.get(FILE)
+    given = read_file(Path(base)) if base else {}
+    also = f",\n# with the other settings of {json.dumps(base)}" if base else ""
+    text = f"# Set by `otel-loopguard calibrate` from {by}{also}.\n{_toml({**given, **changed})}"
+    # There may be secrets in it: nobody may read it who cannot read the one that it is from.
+    path.touch(Path(base).stat().st_mode & 0o666 if base else 0o666)
+    path.write_text(text, encoding="utf-8")
+
+
+def _toml(settings: Mapping[str, object]) -> str:
+    return "".join(f"{name} = {_value(each)}\n" for name, each in settings.items())
+
+
+def _value(value: object) -> str:
+    """A value of a settings file as TOML, on one line."""
+    if isinstance(value, dict):
+        known = cast("dict[object, object]", value)
+        named = ((str(name), each) for name, each in known.items() if each is not None)
+        return f"{{{', '.join(f'{_value(name)} = {_value(each)}' for name, each in named)}}}"
+    if isinstance(value, list):
+        return f"[{', '.join(map(_value, cast('list[object]', value)))}]"
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def allowed(runs: int, rate: float) -> int:

@@ -26,6 +26,7 @@ from otel_loopguard.cli.output import (
 )
 from otel_loopguard.cli.replay import ReplayResult, Results, result_of
 from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Run
 from otel_loopguard.replay.workers import spread
 
@@ -76,6 +77,9 @@ def print_evaluation(  # noqa: PLR0913
             found = [(judgement(run, result), mistake(run, result)) for run, result in named]
         else:
             found = list(spread(work, labelled_runs(inputs), jobs, keep_faults, steps_of))
+    if inputs.found and not inputs.code and all(judged.loop is None for judged, _ in found):
+        msg = "there is no labelled run"
+        raise LoopGuardError(msg)
     scores = list(score_rows([judged for judged, _ in found]))
     mistakes = [wrong for _, wrong in found if wrong is not None] if errors else []
     if form is Format.JSON:
@@ -116,8 +120,18 @@ def named_runs(
             if run.loop is None:
                 run.loop = run.id in stuck
             yield run, result
-    if unmet := ", ".join(sorted(stuck - met)):
-        inputs.note(f"otel-loopguard: --stuck {unmet}: no run has this name")
+    refuse_unmet("--stuck", stuck - met)
+
+
+def refuse_unmet(option: str, unmet: AbstractSet[str]) -> None:
+    """Ends a command that was given names which no run has: those runs would count as healthy.
+
+    Raises:
+        LoopGuardError: There are such names.
+    """
+    if unmet:
+        msg = f"{option} {', '.join(sorted(unmet))}: no run has this name"
+        raise LoopGuardError(msg)
 
 
 def steps_of(run: Run) -> int:

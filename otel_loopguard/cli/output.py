@@ -77,8 +77,8 @@ def drop_output() -> None:
 
 
 def is_fault(record: logging.LogRecord) -> bool:
-    """True for the record of a fault."""
-    return hasattr(record, "fault")
+    """True for the record of a fault, or of a variable that is ignored."""
+    return hasattr(record, "fault") or getattr(record, "blind", "") == "unknown_variable"
 
 
 _NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0)
@@ -279,11 +279,12 @@ class Inputs:
 
     Attributes:
         broken: How many broken lines there were.
+        found: Whether anything was read.
     """
 
     def __init__(self, files: Sequence[str], bar: bool = True) -> None:
         self.broken = 0
-        self._found = False
+        self.found = False
         # Of each fault of a file the line that had it first, and how many more have it.
         self._faults: dict[tuple[str, str], tuple[int, int]] = {}
         self._progress = bar_of(TaskProgressColumn())
@@ -309,7 +310,7 @@ class Inputs:
                 say(f"otel-loopguard: {file}: {_lines(more)} like line {number}", error=True)
         if left:
             say(f"otel-loopguard: {_lines(left)} with other faults", error=True)
-        if self._recordings and not (self._found or self.broken):
+        if self._recordings and not (self.found or self.broken):
             say("otel-loopguard: there is no span and no run to read", error=True)
 
     def __iter__(self) -> Iterator[Recording]:
@@ -326,7 +327,7 @@ class Inputs:
         for count, entry in enumerate(recording):
             if count % _ENTRIES_BETWEEN == 0:
                 self._progress.update(task, completed=recording.done)
-            self._found = True
+            self.found = True
             yield entry
         self._progress.update(task, completed=recording.size)
 

@@ -407,8 +407,8 @@ class Usage:
     calls: int = 0
     actions: int = 0  # finished tool calls of the task at hand
     models: int = 0
-    tokens_in: int = 0
-    tokens_out: int = 0  # also where a source has one number for both
+    tokens_in: int = 0  # also where a source has one number for both
+    tokens_out: int = 0
     tokens: int = 0
     step_tokens: int | None = None  # of this step; None if it is no model call, or they are unknown
     cost: float = 0.0  # USD, as far as spans or prices say it

@@ -95,8 +95,8 @@ def _step(value: object, report: Report) -> Step:
         error=failed,
         error_text=(text(outcome) or None) if failed else None,
         text=text(entry.get("text")) if isinstance(entry.get("text"), str) else None,
-        # One number for both directions: put where `Step.tokens` finds it.
-        tokens_out=tokens if tokens is None or tokens >= 0 else None,
+        # One number for both directions; input is cheaper, so that the cost is a lower bound.
+        tokens_in=tokens if tokens is None or tokens >= 0 else None,
     )
 
 

@@ -3,6 +3,8 @@
 import json
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -284,3 +286,33 @@ def test_files_are_read_more_than_once(command: Any, tmp_path: Path) -> None:
     result = command("calibrate", pipe, "--false-stops", 0.5)
     assert result.exit_code == 2
     assert f"{pipe}: calibrate reads its files more than once" in result.stderr
+
+
+def test_the_file_of_a_calibration_stands_alone(command: Any, tmp_path: Path) -> None:
+    """It has the settings that the runs were replayed with, and no more readers than their file."""
+    past, base, made = (tmp_path / name for name in ("past.jsonl", "base.toml", "made.toml"))
+    past.write_text("\n".join(map(tried, range(9), [9] + [0] * 8)))
+    base.write_text(
+        'exempt_tools = ["sea*"]\nstore_prefix = "\\"é\\\\"\ndeny_after = 7\nsensitivity = 2\n'
+        '[tools."a.b"]\nduration_ms = 1.5\nonce = true\n'
+        "[agent_limits.x]\ncost = 1.5\n[tuning.text]\ntail_period = 9\n"
+    )
+    base.chmod(0o600)
+    words = ("calibrate", past, "--false-stops", 0.1, "--settings", base, "--output", made)
+    assert command(*words).exit_code == 0
+    assert made.stat().st_mode & 0o777 == 0o600
+    found = Settings.from_file(made).values()
+    assert found == {**Settings.from_file(base).values(), **changes(Settings(deny_after=7), 1)}
+
+
+@pytest.mark.parametrize(
+    "words", ["replay", "eval --jobs 2", "calibrate --false-stops 0.5", "backtest --jobs 2"]
+)
+def test_a_variable_that_is_ignored_is_told(runs: Path, words: str) -> None:
+    """Once, as the live guard does."""
+    name = "LOOPGUARD_REPAET_THRESHOLD"
+    done = subprocess.run(
+        [sys.executable, "-m", "otel_loopguard", *words.split(), str(runs)],
+        cwd=runs.parent, env={**os.environ, name: "2"}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.stderr.count(name) == 1
