@@ -476,7 +476,7 @@ def stage(source: Source, folder: Path) -> dict[str, int]:
     schema = arrow.schema(
         [(name, arrow.int64() if name in places else arrow.string()) for name in COLUMNS]
     )
-    # By file and reason, which are few: the number of the first line, and how many there are.
+    # By file and reason: the number of the first line, and how many there are.
     broken: dict[tuple[str, str], list[int]] = {}
 
     def report(file: str, line: int, why: str) -> None:

@@ -112,7 +112,7 @@ def test_rows_without_a_duration_count_as_ended(
     ("loop", "labels"),
     [(True, (True, "true", 1, 1.0)), (False, (False, "False", 0, "0")), (None, (None, ""))],
 )
-def test_a_column_labels_sessions(  # noqa: PLR0917
+def test_a_column_labels_sessions(  # noqa: PLR0917  # one for each side of the table
     capture: Path, form: str, name: str, loop: object, labels: tuple[object], tmp_path: Path
 ) -> None:
     for number, label in enumerate(labels):
