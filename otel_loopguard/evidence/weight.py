@@ -319,7 +319,8 @@ class Pace:
         usual = gaps[len(gaps) // 2] if gaps else gap / 2
         sure = min(usual, _THINKS_S) if gaps else usual
         usual = max(usual, 2 * usual - _THINKS_S) if len(gaps) >= _SLOW else sure
-        if fresh and gap and self._learns:
+        # Calls of one message follow each other at once: among longer gaps such a one says nothing.
+        if fresh and gap and self._learns and gap >= min(max(gaps, default=0.0), _SLACK_S):
             self._gaps.append(gap)
         rest = max(gap - usual, 0.0)
         return rest, max(gap - sure, 0.0) - rest

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator
-from itertools import pairwise, product
+from itertools import accumulate, pairwise, product
 from typing import Any
 
 import pytest
@@ -196,6 +196,16 @@ def test_a_slow_model_that_is_not_seen_is_told_by_five_gaps() -> None:
         other = [call("job", {"id": n}, UNCHANGED, at=90.5 * n) for n in range(others)]
         again = call("job", {"id": others - 1}, UNCHANGED, at=90.5 * (others - 1) + 0.5 + gap)
         assert seen(*other, again)[-1].waits is waits
+
+
+@pytest.mark.parametrize(("between", "rests"), [(10.0, False), (0.4, True)])
+def test_calls_of_one_message_do_not_make_a_model_quick(between: float, rests: bool) -> None:
+    """Its pace is what lies between messages; one that is quick throughout has rested."""
+    messages = [between, 0.05, 0.05] * 8
+    times = list(accumulate(0.5 + gap for gap in messages))
+    other = [call("job", {"id": n}, UNCHANGED, at=at) for n, at in enumerate(times)]
+    again = call("job", {"id": 23}, UNCHANGED, at=times[-1] + 10.5)
+    assert seen(*other, again)[-1].waits is rests
 
 
 def test_waits_count_after_the_clock_was_set_back(monkeypatch: pytest.MonkeyPatch) -> None:
