@@ -223,8 +223,6 @@ _SHOWN: Final = 120
 """Characters from which an answer shows something; a shorter one is a receipt, with a new id."""
 _NEWS: Final = 0.3
 """New share of an answer that is another page."""
-_BARE: Final = ("", "{}")
-"""Arguments of a call that makes what other calls have set: a form that is filled in, a basket."""
 _MAY_BE: Final = -1
 """Epoch before a call that gave no answer: it may have been done, whatever else changed."""
 _STARTS: Final = 4
@@ -242,9 +240,8 @@ class MadeAgain(BaseDetector):
 
     Counts: equal calls that succeeded, or may have, and make something; the fourth start of what
     still runs. A new id in the answer is no news, nor is one that marks the request.
-    Leaves alone: what a user asks for again, or one message several times; what shows another page,
-    or is done to what stands in turn: in between, another call got another answer than before; what
-    is started again after a change.
+    Leaves alone: what a user asks for again, or one message several times; what shows another page;
+    what is done again after a new act, or after another call got another answer than before.
     Cannot see: tools of unknown names, unless `once_tools` declares them. Then the third equal call
     is refused, but under another request id only hinted at, as it may be meant.
     """
@@ -252,11 +249,11 @@ class MadeAgain(BaseDetector):
     name = "made_again"
     signs = ("makes", "variant", "changed")
     lasting = True
-    __slots__ = ("_made", "_moved", "_set")
+    __slots__ = ("_made", "_moved")
 
     def reset(self) -> None:
         self._made: dict[int, tuple[float, int, int, int]] = {}
-        self._moved = self._set = 0
+        self._moved = 0
 
     def observe(self, evidence: Evidence) -> Detection | None:
         call, deed = evidence.call_exact, evidence.deed
@@ -272,8 +269,7 @@ class MadeAgain(BaseDetector):
         # To look into a file starts nothing.
         starts = evidence.variant and evidence.pending and not evidence.own
         if not evidence.makes and not starts:
-            self._moved += evidence.changed
-            self._set += evidence.fresh and evidence.effect is not READ
+            self._moved += evidence.changed or (evidence.fresh and evidence.effect is not READ)
             return None
         found: Detection | None = None
         for one in dict.fromkeys(calls):
@@ -290,8 +286,6 @@ class MadeAgain(BaseDetector):
         now = self._moved if evidence.makes else evidence.epoch
         if once:
             now = 0
-        if evidence.makes and evidence.sample in _BARE:
-            now += self._set
         known = (float(not evidence.makes), 0, -1, _MAY_BE)
         count, calls, last, before = self._made.get(call, known)
         shows = evidence.makes and not once and _shows(evidence)

@@ -88,7 +88,10 @@ def tool_name(tool: str) -> ToolName:
         effect = Effect.UNKNOWN
     # Whether `order_list` and `refund_status` order and refund, or tell of it, nobody knows.
     tells = len(named) > 1 and named[-1] in WORDS["reads"]
-    makes = effect is Effect.WRITE and not words.isdisjoint(WORDS["makes"])
+    made = words & WORDS["makes"]
+    if words & WORDS["inputs"]:
+        made -= {"send"}
+    makes = effect is Effect.WRITE and bool(made)
     return ToolName(
         words=words,
         effect=Effect.UNKNOWN if makes and tells else effect,
