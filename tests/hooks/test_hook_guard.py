@@ -166,6 +166,20 @@ def test_an_honest_agent_hears_nothing(agent: Agent) -> None:
         assert {answer and answer.reply for answer in answers} == {Reply.NOTHING}
 
 
+@pytest.mark.parametrize("prompted", [False, True])
+def test_an_agent_that_ends_its_turn_with_the_same_words_hears_of_it(
+    agent: Agent, *, prompted: bool
+) -> None:
+    """Sent on by a hook; what a person prompts for begins anew."""
+    for _ in range(6):
+        agent.at += 20 * SECOND
+        agent.tell(EventKind.STOP, text="I cannot go on before you say whether to drop it. " * 2)
+        if prompted:
+            agent.tell(EventKind.PROMPT, text="Go on.")
+    before, _ = agent.call()
+    assert before.reply is (Reply.NOTHING if prompted else Reply.HINT)
+
+
 def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:
     """Reported by two hooks at once a refused one is one call; made again it ends the turn."""
     for number in (1, 2):
