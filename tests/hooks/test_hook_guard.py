@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +179,17 @@ def test_an_agent_that_ends_its_turn_with_the_same_words_hears_of_it(
             agent.tell(EventKind.PROMPT, text="Go on.")
     before, _ = agent.call()
     assert before.reply is (Reply.NOTHING if prompted else Reply.HINT)
+
+
+def test_a_question_is_put_again_after_another_wait(agent: Agent) -> None:
+    """Nobody may have heard it, and a yes was for as long; calls in between go on."""
+    asked: list[int] = []
+    for minute in range(120):
+        agent.at += 60 * SECOND
+        before, _ = agent.call({"command": "gh pr checks"}, "build pending")
+        asked += [minute] * (before.reply is Reply.ASK)
+    assert len(asked) == 3
+    assert {later - one for one, later in pairwise(asked)} == {30}
 
 
 def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:
