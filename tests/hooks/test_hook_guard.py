@@ -192,6 +192,20 @@ def test_a_question_is_put_again_after_another_wait(agent: Agent) -> None:
     assert {later - one for one, later in pairwise(asked)} == {30}
 
 
+def test_an_agent_is_told_only_of_calls_that_are_refused(agent: Agent) -> None:
+    """Another edit may find its text; those that were made are refused, as it was said."""
+
+    def edit(number: int) -> tuple[HookAnswer, HookAnswer | None]:
+        args = {"file_path": "a.py", "old_string": f"x = {number}", "new_string": "y"}
+        said = "<tool_use_error>String to replace not found in file.</tool_use_error>"
+        return agent.call(args, None, tool="Edit", error=said)
+
+    told = [answer.hint for number in range(8) for answer in edit(number) if answer is not None]
+    assert "The same calls are refused" in "".join(told)
+    assert edit(8)[0].reply is Reply.NOTHING
+    assert edit(3)[0].reply is Reply.DENY
+
+
 def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:
     """Reported by two hooks at once a refused one is one call; made again it ends the turn."""
     for number in (1, 2):
