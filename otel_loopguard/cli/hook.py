@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from enum import Enum
 from pathlib import Path
-from tempfile import TemporaryFile
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
 import typer
 
 from otel_loopguard.cli.output import Format, console, give, say, table
-from otel_loopguard.errors import LoopGuardSettingsError
+from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, StoreError
 from otel_loopguard.hooks.install import HOOK_FILES, SCOPES, State, install, states, uninstall
 from otel_loopguard.hooks.state_folder import StateFolder
 
@@ -137,6 +137,7 @@ def _row(state: State) -> dict[str, object]:
     return {
         **asdict(state),
         "file": str(state.file),
+        "off_in": state.off_in and str(state.off_in),
         "installed": state.mode is not None,
         "todo": _todo(state) if state.mode or state.problem else None,
     }
@@ -153,14 +154,29 @@ def lacking(state: State) -> str:
         return f"the program {state.program} is not found: {remedy}"
     if state.missing_events:
         return f"no hooks for {', '.join(state.missing_events)}: install again"
+    if state.off_in:
+        return f"no hook runs: {state.off_in} turns all of them off"
+    why = _unjudged()
+    return why and f"no event is judged: {why}"
+
+
+def _unjudged() -> str:
+    """The reason why no event is judged; empty if they are."""
+    from otel_loopguard.hooks.process import RequestHandler  # noqa: PLC0415  # the whole guard
+
     try:
         folder = StateFolder()
         folder.make()  # as their first event does
-        with TemporaryFile(dir=folder.path) as file:
-            file.write(bytes(_ROOM))
-    except OSError as error:
-        return f"no event is judged: {error}; set XDG_STATE_HOME to another folder"
-    return ""
+        with TemporaryDirectory(dir=folder.path, ignore_cleanup_errors=True) as trial:
+            (Path(trial) / "room").write_bytes(bytes(_ROOM))
+            handler = RequestHandler(StateFolder(trial))
+            handler.close()
+            handler.send(0)
+    except (OSError, StoreError) as error:
+        return f"{error}; set XDG_STATE_HOME to another folder"
+    except LoopGuardError as error:
+        return str(error)
+    return handler.off
 
 
 def _todo(state: State) -> str:

@@ -80,7 +80,8 @@ class ExactRepeat(CountingDetector):
         if call is None:
             return None
         weight, identity, masked = 1.0, 1.0, ""
-        waiting = evidence.pending or evidence.transient
+        # Who gives a failed look time, whatever it says, waits for what is not ready.
+        waiting = evidence.pending or evidence.transient or (evidence.failing and evidence.waits)
         last = self._counts.get(call)
         if last is not None:
             known, exact, outcome, waited = last.mark

@@ -469,7 +469,9 @@ _TIMES: Final = re.compile(
     rb"\d(?<![\w.]\d)(?:"
     rb"\d{3}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?: ?(?:Z|UTC|GMT)|[+-]\d\d:?\d\d)?"
     rb"|\d?:\d\d:\d\d(?:[.,]\d+)?(?: ?[AaPp][Mm])?"
-    rb"|\d*(?:\.\d+)? ?(?:ms|us|ns|s|secs?|seconds?|milliseconds?|minutes?|mins?|hours?)(?!\w)"
+    rb"|\d*(?:[dhm] ?\d{1,4}){0,3}(?:\.\d+)? ?"
+    rb"(?:ms|us|ns|s|secs?|seconds?|milliseconds?|minutes?|mins?|hours?)(?!\w)"
+    rb"|\d*(?:[dh] ?\d{1,4}){1,2}[hm](?!\w)"
     rb"|(?<=1)[4-9]\d{8}(?:\d{3})?(?:\.\d+)?(?!\d)"
     rb")"
 )

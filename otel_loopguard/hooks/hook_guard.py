@@ -428,9 +428,8 @@ class HookGuard:
             self.guard.observe(step, session)
             self._spans.end(span, step, self.guard.annotation(step.trace_id, step.span_id))
             return
-        place = hashlib.blake2b(f"{session}\0{call_id}".encode(), digest_size=24).digest()
-        step.trace_id = int.from_bytes(place[:16], "big")
-        step.span_id = int.from_bytes(place[16:], "big")
+        # A trace of its own would look like another turn, and those begin with prompts.
+        step.trace_id, step.span_id = _number(session, 16), _number(call_id, 8)
         self.guard.observe(step, session)
 
     def _with_way_out(self, said: str, way_out: str, session: str) -> str:
@@ -448,6 +447,10 @@ def _step(event: HookEvent, at: int) -> Step:
         error=True if error == "" else error, stopped=False if of_server else None,
         call_id=event.call_id, sub_agent=event.sub_agent, start=at, end=at,
     )  # fmt: skip
+
+
+def _number(name: str, size: int) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=size).digest(), "big")
 
 
 def _refused(step: Step, said: str) -> Step:

@@ -47,6 +47,7 @@ class HookFile:
     Attributes:
         project: File of a project's hooks, below its folder.
         grouped: True if handlers stand in groups.
+        off: The member that turns all hooks off, and where a project may have it; or nothing.
         todo: What the user still has to do.
         start: What a new file begins as.
     """
@@ -56,6 +57,7 @@ class HookFile:
         self._handler: object = json.loads(row.get("handler", "{}"))
         self.project = row["project"]
         self.grouped = "grouped" in row
+        self.off = row.get("off", "").split()
         self.todo = row["todo"]
         self.start = f"{json.dumps(json.loads(row.get('start', '{}')), indent=2)}\n"
 
@@ -70,7 +72,7 @@ class HookFile:
         return filled(self._handler, command)
 
 
-_LABELS: Final = ("user", "project", "handler", "grouped", "start", "todo")
+_LABELS: Final = ("user", "project", "handler", "grouped", "start", "off", "todo")
 HOOK_FILES: Final = {
     row.name: HookFile(row.labelled(*_LABELS)) for row in read_table(__name__, "install.txt")
 }
@@ -117,6 +119,7 @@ class State:
         program_found: True if the program is there.
         missing_events: Those for which a newer version would install hooks, too.
         problem: Why the file cannot be read.
+        off_in: The file that turns all hooks of the agent off; None if none does.
     """
 
     agent: str
@@ -127,6 +130,7 @@ class State:
     program_found: bool = False
     missing_events: tuple[str, ...] = ()
     problem: str | None = None
+    off_in: Path | None = None
 
 
 _Hooks = dict[str, list[object]]
@@ -231,8 +235,21 @@ def _state(agent: str, scope: str, project: Path) -> State:
     missing = tuple(sorted(set(AGENTS[agent].installed) - commands.keys()))
     return State(
         agent, scope, file, (mode and mode[1]) or "observe", program,
-        bool(program and shutil.which(program)), missing,
+        bool(program and shutil.which(program)), missing, off_in=_off_in(agent, project),
     )  # fmt: skip
+
+
+def _off_in(agent: str, project: Path) -> Path | None:
+    """The file that turns all hooks of an agent off: the first that says whether they are."""
+    places = HOOK_FILES[agent]
+    for file in (*(project / name for name in places.off[1:]), places.user()):
+        try:
+            said = mapping(jsonc.loads(_read(file) or "{}")).get("".join(places.off[:1]))
+        except ValueError:
+            continue
+        if isinstance(said, bool):
+            return file if said else None
+    return None
 
 
 def _file(agent: str, scope: str, project: Path) -> Path:

@@ -270,8 +270,10 @@ class _Log:
                 "agent": made.agent,
                 "tool": decision.tool,
                 "detector": decision.detector,
+                "rule": decision.reason,
                 "message": decision.message,
                 "decision": decision.id,
+                "loop": decision.loop,
             }
         )
 

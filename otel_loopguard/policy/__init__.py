@@ -115,6 +115,8 @@ class Policy:
     Detections are not added up: the strongest one speaks, and what was not said is not spent. No
     abort comes without a deny before it.
 
+    A question that changed nothing is put again once the loop went on for another `wait_budget_s`.
+
     With `hint_climbs_after`, a hint that was heard and ignored for so many rounds climbs to the
     next rung, whatever the evidence weighs, and never by itself to an abort.
 
@@ -201,6 +203,8 @@ class Policy:
             heard = hearing.counts(loop)
             action = self._rung(loop, detection, time, seen) if heard else loop.action
             further = action.rank > loop.action.rank or hearing.owes(loop)
+            if action is loop.action is Action.ASK:
+                further = further or (heard and self._asks_again(loop, time, seen))
             if further and (best is None or action.rank > best.action.rank):
                 best = Verdict(action, detection, loop, time)
         if best is not None:
@@ -427,6 +431,11 @@ class Policy:
         wait = tuning.cooldown_s.get(level, 0.0)
         # A clock that was set back by more holds no rung.
         return bool(wait and time and loop.since) and abs(time - loop.since) < wait * 1e9
+
+    def _asks_again(self, loop: Loop, time: int, seen: Evidence | None) -> bool:
+        """True if the loop went on, after its question, for as long as one may wait unasked."""
+        own = self._settings.of("" if seen is None else seen.tool)
+        return bool(time and loop.since) and time - loop.since >= own.wait_budget_s * 1e9
 
     def _fade(self, number: int) -> None:
         """Forgets the loops that were not seen for `tuning.policy.forget_after` calls."""

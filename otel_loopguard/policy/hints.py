@@ -133,10 +133,11 @@ def kind_of(tool: str) -> str:
     """Returns the kind of a tool by the words of its name; `any` if unknown.
 
     The first kind in the table wins, except that a search stays one whatever else its name says
-    (`web_search`), unless that is a database or an edit.
+    (`web_search`), unless that is a database, an edit or a write.
     """
     words = {word.lower() for word in _WORD.findall(tool[:200])}
-    if words & _NAMED["search"] and not words & (_NAMED["sql"] | _NAMED["edit"]):
+    writes = _NAMED["sql"] | _NAMED["edit"] | _NAMED["write"]
+    if words & _NAMED["search"] and not words & writes:
         return "search"
     return next((kind for kind, known in _NAMED.items() if words & known), "any")
 

@@ -133,8 +133,9 @@ def shown(outcome: object) -> object:
     if found is None:
         return answer
     if "stdout" in found and "stderr" in found:  # a command's, in hooks of Claude Code
-        streams = (text(found["stdout"]), text(found["stderr"]))
-        return "\n".join(stream.rstrip("\n") for stream in streams if stream)
+        # Of one in the background that has said nothing its state is all that is told.
+        parts = map(text, (found.get("status"), found["stdout"], found["stderr"]))
+        return "\n".join(part.rstrip("\n") for part in parts if part)
     if "originalFile" in found:  # the file as it was differs after each edit
         return {name: value for name, value in found.items() if name != "originalFile"}
     file = mapping(found.get("file"))

@@ -4,6 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,45 @@ def test_an_honest_agent_hears_nothing(agent: Agent) -> None:
         done = {"stdout": f"{number} passed, {20 - number} failed", "stderr": ""}
         answers = [*agent.call(edit, "edited", tool="Edit"), *agent.call(COMMAND, done)]
         assert {answer and answer.reply for answer in answers} == {Reply.NOTHING}
+
+
+@pytest.mark.parametrize("prompted", [False, True])
+def test_an_agent_that_ends_its_turn_with_the_same_words_hears_of_it(
+    agent: Agent, *, prompted: bool
+) -> None:
+    """Sent on by a hook; what a person prompts for begins anew."""
+    for _ in range(6):
+        agent.at += 20 * SECOND
+        agent.tell(EventKind.STOP, text="I cannot go on before you say whether to drop it. " * 2)
+        if prompted:
+            agent.tell(EventKind.PROMPT, text="Go on.")
+    before, _ = agent.call()
+    assert before.reply is (Reply.NOTHING if prompted else Reply.HINT)
+
+
+def test_a_question_is_put_again_after_another_wait(agent: Agent) -> None:
+    """Nobody may have heard it, and a yes was for as long; calls in between go on."""
+    asked: list[int] = []
+    for minute in range(120):
+        agent.at += 60 * SECOND
+        before, _ = agent.call({"command": "gh pr checks"}, "build pending")
+        asked += [minute] * (before.reply is Reply.ASK)
+    assert len(asked) == 3
+    assert {later - one for one, later in pairwise(asked)} == {30}
+
+
+def test_an_agent_is_told_only_of_calls_that_are_refused(agent: Agent) -> None:
+    """Another edit may find its text; those that were made are refused, as it was said."""
+
+    def edit(number: int) -> tuple[HookAnswer, HookAnswer | None]:
+        args = {"file_path": "a.py", "old_string": f"x = {number}", "new_string": "y"}
+        said = "<tool_use_error>String to replace not found in file.</tool_use_error>"
+        return agent.call(args, None, tool="Edit", error=said)
+
+    told = [answer.hint for number in range(8) for answer in edit(number) if answer is not None]
+    assert "The same calls are refused" in "".join(told)
+    assert edit(8)[0].reply is Reply.NOTHING
+    assert edit(3)[0].reply is Reply.DENY
 
 
 def test_calls_without_an_id_are_joined_by_what_they_say(agent: Agent) -> None:

@@ -203,6 +203,36 @@ def test_a_program_that_is_gone_is_told_of(user: Path) -> None:
     assert "is not found: install again" in done("status")
 
 
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("REPEAT_THRESHOLD", "abc"), ("SETTINGS_FILE", "/gone.toml"), ("ENABLED", "false")],
+)
+@pytest.mark.usefixtures("user")
+def test_settings_by_which_nothing_is_judged_are_told_of_before_the_first_event(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"LOOPGUARD_{name}", value)
+    told = done("install", "codex")
+    assert "nothing is guarded: no event is judged" in told
+    assert f"LOOPGUARD_{name}" in told
+    assert f"LOOPGUARD_{name}" in rows("codex")["user"]["todo"]
+
+
+@pytest.mark.parametrize("place", ["user", "project", "of this machine"])
+def test_hooks_that_are_all_turned_off_are_told_of(user: Path, claude: Path, place: str) -> None:
+    """Also elsewhere; what a project says goes before what its user says."""
+    project = user / "project" / ".claude"
+    project.mkdir(parents=True)
+    named = {"user": claude, "project": project / "settings.json"}
+    file = named.get(place, project / "settings.local.json")
+    file.write_text('{"disableAllHooks": true}', encoding="utf-8")
+    assert "nothing is guarded" in done("install", "claude-code")
+    assert rows("claude-code")["user"]["off_in"] == str(file)
+    assert "disableAllHooks" in file.read_text(encoding="utf-8")
+    (project / "settings.local.json").write_text('{"disableAllHooks": false}', encoding="utf-8")
+    assert rows("claude-code")["user"]["off_in"] is None
+
+
 def test_a_state_that_cannot_be_kept_is_told_of(
     user: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

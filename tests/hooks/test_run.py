@@ -106,6 +106,7 @@ def test_mode_observe_answers_nothing_and_says_what_it_would_do(home: Home) -> N
         rows = [json.loads(line) for line in lines]
     assert [row["would"] for row in rows][:2] == ["hint", "deny"]
     assert rows[0]["session"] == "chat"
+    assert {(row["rule"], row["loop"]) for row in rows} == {("identical_call", rows[0]["loop"])}
     assert "pytest" not in str(rows)
 
 

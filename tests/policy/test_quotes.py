@@ -47,6 +47,13 @@ def test_the_control_and_the_decision_have_no_quote() -> None:
     assert not [one for one in map(repr, told) if SECRET in one]
 
 
+@pytest.mark.parametrize("tool", ["Write", "TodoWrite", "update_order", "write_file"])
+def test_who_writes_a_whole_is_not_told_how_to_replace_a_part(tool: str) -> None:
+    ways = alternatives(tool, {})
+    assert ways != alternatives("Edit", {})
+    assert ways != alternatives("Read", {})
+
+
 @pytest.mark.parametrize("tool", ["bash", "edit", "sql", "python", "search", "frobnicate"])
 def test_every_tool_has_other_ways(tool: str) -> None:
     """At most three, and all different; a user's own stand in front, by name or by pattern."""

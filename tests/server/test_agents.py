@@ -73,7 +73,7 @@ def test_an_agent_of_spring_ai_is_hinted_at_refused_and_stopped(
     results = [one["content"] for one in model.asked[-1]["messages"] if one["role"] == "tool"]
     assert said.startswith("stopped: 'search' was called")
     assert any("was called" in text for texts in told for text in texts)
-    assert any("Further repeats are refused" in text for text in results)
+    assert any("The same calls are refused" in text for text in results)
 
 
 @pytest.mark.rare
