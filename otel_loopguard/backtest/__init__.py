@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
+from typing import Final
 
 from otel_loopguard.backtest.rows import (
     OPEN,
@@ -32,7 +33,7 @@ from otel_loopguard.engine import (
     Settings,
     Step,
 )
-from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
+from otel_loopguard.replay import Repeats, Run, SessionResult, SpanReplay, replay_run
 from otel_loopguard.replay.fields import text
 from otel_loopguard.replay.formats import ENDLESS, ended
 
@@ -40,6 +41,10 @@ __all__ = ["BacktestResult", "replay_session"]
 
 Rows = Iterable[tuple[str, Mapping[str, object]]]
 """The form of each row, and the row."""
+
+
+REPEATED: Final = "a span came again, and counts once"
+"""What is said of such a row; it is no fault of the source."""
 
 
 @dataclass(slots=True)
@@ -116,7 +121,7 @@ def replay_session(  # noqa: PLR0913
         settings: Settings of the guard.
         session: Name of a session whose rows do not say it.
         source: Where the rows come from.
-        broken: Counts the rows that were passed over, by reason.
+        broken: Counts what was wrong in rows, and rows that came again, by reason.
         like: A guard of these settings, to make the session's own from.
     """
     reasons = Counter[str]() if broken is None else broken
@@ -144,11 +149,15 @@ def replay_session(  # noqa: PLR0913
 
 
 def _spans(rows: Rows, results: _Results, broken: Counter[str]) -> Iterator[RecordedSpan]:
+    repeats = Repeats()
     for _, row in rows:
         try:
             span = span_of(row)
         except BrokenRow as error:
             broken[str(error)] += 1
+            continue
+        if repeats.found(span):
+            broken[REPEATED] += 1
             continue
         if row.get("Duration") != OPEN and not ended(span):
             broken[ENDLESS] += 1

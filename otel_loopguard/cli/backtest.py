@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import MofNCompleteColumn
 
+from otel_loopguard.backtest import REPEATED
 from otel_loopguard.backtest.rows import load
 from otel_loopguard.backtest.run import Backtest, Notify, run
 from otel_loopguard.backtest.sources import quoted
@@ -46,17 +47,20 @@ def print_backtest(source: str, settings: Sequence[Settings], out: Path, **optio
     other = others[0] if others else None
     page = out / "summary.html"
     stopped = write_summary(found, other, page)
-    shown = found.notes.broken.most_common(10)
+    broken = found.notes.broken
+    if again := broken.pop(REPEATED, 0):
+        say(f"otel-loopguard: {again:,} x {REPEATED}", error=True)
+    shown = broken.most_common(10)
     for why, count in shown:
         say(f"otel-loopguard: {count:,} x {why}", error=True)
-    if left := found.notes.broken.total() - sum(count for _, count in shown):
+    if left := broken.total() - sum(count for _, count in shown):
         say(f"otel-loopguard: {left:,} more", error=True)
     say(f"{counted(found.notes.sessions, 'session')} of {counted(found.notes.rows, 'row')}")
     say(f"{stopped:,} would have been stopped{'; the summary lists them' if stopped else ''}")
     for each in made:
         say(f"decisions: {each.parts}")
     say(f"summary: {page.resolve()}")
-    return 1 if found.notes.broken else 0
+    return 1 if broken else 0
 
 
 @contextmanager

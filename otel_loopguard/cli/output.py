@@ -35,7 +35,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_loopguard._util.text import printable
-from otel_loopguard.replay import Recording, Run, recordings
+from otel_loopguard.replay import Recording, Repeats, Run, recordings
 from otel_loopguard.replay.workers import COLLECTED
 from otel_loopguard.version import __version__
 
@@ -322,14 +322,19 @@ class Inputs:
         return 1 if self.broken else 0
 
     def entries(self, recording: Recording) -> Iterator[RecordedSpan | Run]:
-        """Yields a recording's items and advances the bar."""
+        """Yields a recording's items, each span once, and advances the bar."""
+        repeats = Repeats()
         task = self._progress.add_task(printable(recording.name), total=recording.size)
         for count, entry in enumerate(recording):
             if count % _ENTRIES_BETWEEN == 0:
                 self._progress.update(task, completed=recording.done)
             self.found = True
-            yield entry
+            if isinstance(entry, Run) or not repeats.found(entry):
+                yield entry
         self._progress.update(task, completed=recording.size)
+        if repeats.count:
+            again = counted(repeats.count, "span")
+            self.note(f"{recording.name}: {again} came again, and count once")
 
     def note(self, text: str) -> None:
         """Prints a note on standard error, above the bar if there is one."""

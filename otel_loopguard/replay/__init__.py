@@ -25,14 +25,16 @@ from otel_loopguard.replay.transcripts import Transcript
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 __all__ = [
-    "Feed", "FollowedFolders", "FollowedSession", "Recording", "Run", "SessionResult", "SpanReplay",
-    "Transcript", "read_whole", "recordings", "replay_run",
+    "Feed", "FollowedFolders", "FollowedSession", "Recording", "Repeats", "Run", "SessionResult",
+    "SpanReplay", "Transcript", "read_whole", "recordings", "replay_run",
 ]  # fmt: skip
 
 # Traces whose sessions and times are known: 15 MB. A span of an older one counts as out of time.
 _TRACES: Final = 100_000
 # What a span costs beside its texts, in characters: objects, names of attributes, places in heaps.
 _SPAN_CHARS: Final = 1_000
+# Spans that are known when they come again: 30 MB.
+_SPANS: Final = 200_000
 _END, _START = 0, 1  # of events at one time ends come first
 
 
@@ -74,6 +76,32 @@ class Feed(Protocol):
 
     def bind(self, trace_id: int, session: str) -> None:
         """A trace belongs to a session."""
+
+
+class Repeats:
+    """Finds spans that were written before: exporters that retry, and files that overlap, do that.
+
+    Of a trace id and a span id the first one counts, unless it has no length, as of a span that was
+    written while it was open, and this one has.
+
+    Attributes:
+        count: How many were found.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._ended: BoundedDict[int, bool] = BoundedDict(_SPANS)
+
+    def found(self, span: RecordedSpan) -> bool:
+        """True of a span that counts no more."""
+        place = hash((span.trace_id, span.span_id))
+        ended = span.end is not None and span.end > span.start
+        known = self._ended.get(place)
+        if known is not None and known >= ended:
+            self.count += 1
+            return True
+        self._ended[place] = ended
+        return False
 
 
 class SpanReplay:

@@ -19,6 +19,7 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from otel_loopguard import LoopGuardError, RecordingError, Settings, __version__
+from otel_loopguard.backtest import REPEATED
 from otel_loopguard.backtest.run import Backtest, partition, run, settings_hash
 from otel_loopguard.backtest.sources import export_spans, open_source
 from otel_loopguard.cli.app import app
@@ -72,6 +73,20 @@ def test_a_conversation_in_several_files_is_one_session(capture: Path, tmp_path:
     for name in (source, source / "*.parquet"):
         (row,) = rows_of(run(str(name), Settings(), tmp_path / "out", jobs=2))
         assert (row["session"], row["steps"]) == ("thread-42", 28)
+
+
+def test_a_row_that_comes_again_counts_once(capture: Path, tmp_path: Path) -> None:
+    """Also in another file; it is told, and is no fault of the source."""
+    rows, source = [exported(span) for span in spans_of(capture)], tmp_path / "in"
+    source.mkdir()
+    once = run(str(write_spans(rows, source / "0.parquet")), Settings(), tmp_path / "a", jobs=1)
+    write_spans(rows, source / "1.parquet")
+    arguments = ["backtest", str(source), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0
+    assert f"{len(rows)} x {REPEATED}" in told.stderr
+    twice = run(str(source), Settings(), tmp_path / "out", jobs=1)
+    assert rows_of(twice) == rows_of(once)
 
 
 def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None:
@@ -168,7 +183,7 @@ def test_what_is_broken_in_many_files_is_told_with_its_place(capture: Path, tmp_
         (source / f"{number:02}.jsonl").write_bytes(whole + b"\n{broken" * (1 + (number == 11)))
     arguments = ["backtest", str(source), "--out", str(tmp_path / "out"), "--jobs", "1"]
     told = CliRunner().invoke(app, arguments)
-    first, *others, last = told.stderr.splitlines()
+    _repeats, first, *others, last = told.stderr.splitlines()
     line = len(whole.splitlines()) + 1
     assert str(source / "11.jsonl") in first
     assert f"line {line}" in first

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from otel_loopguard import LoopGuardError
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay import Recording, Run, SpanReplay, replay_run, workers
+from otel_loopguard.replay import Recording, Repeats, Run, SpanReplay, replay_run, workers
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 from tests.tables import rows
@@ -169,6 +169,16 @@ def test_any_order_of_a_file_gives_one_replay(shared: Path) -> None:
     for seed in range(5):
         random.Random(seed).shuffle(spans)
         assert fed(*spans).events == expected
+
+
+def test_of_a_span_that_comes_again_the_first_with_an_end_counts() -> None:
+    spans = [
+        *(span(1, 10, None), span(1, 10, None), span(1, 10, 10), span(1, 10, 20), span(1, 10, 20)),
+        *(span(1, 10, 30), span(1, 10, None), span(1, 10, 20, trace=2), span(2, 10, 20)),
+    ]
+    repeats = Repeats()
+    assert [place for place, each in enumerate(spans) if not repeats.found(each)] == [0, 3, 7, 8]
+    assert repeats.count == 5
 
 
 def test_a_labelled_run() -> None:
