@@ -111,11 +111,11 @@ def test_report_agrees_with_replay(objects: Any, shared: Path, name: str) -> Non
 
 @pytest.mark.parametrize("name", ["trail.jsonl.gz", "trail.otlp.jsonl.gz"], ids=["steps", "spans"])
 def test_trail(objects: Any, shared: Path, name: str) -> None:
-    """On real durations 85 to 95 % hold, and at most 0.5 % of the steps are called stalled."""
+    """On real durations 85 to 95 % hold, and at most 0.5 % of the steps are false alarms."""
     whole = objects("learn", shared / "traces" / name)[-1]
     assert whole["measured"] > 100
     assert 0.85 <= whole["within"] <= 0.95
-    assert whole["alarm_rate"] <= 0.005
+    assert whole["false_alarm_rate"] <= 0.005
 
 
 def test_steps_of_a_capture(objects: Any, shared: Path) -> None:
