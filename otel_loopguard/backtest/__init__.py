@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final
 
 from otel_loopguard.backtest.rows import (
     OPEN,
@@ -33,7 +32,7 @@ from otel_loopguard.engine import (
     Settings,
     Step,
 )
-from otel_loopguard.replay import Repeats, Run, SessionResult, SpanReplay, replay_run
+from otel_loopguard.replay import Run, SessionResult, SpanChecks, SpanReplay, replay_run
 from otel_loopguard.replay.fields import text
 from otel_loopguard.replay.formats import ENDLESS, ended
 
@@ -41,10 +40,6 @@ __all__ = ["BacktestResult", "replay_session"]
 
 Rows = Iterable[tuple[str, Mapping[str, object]]]
 """The form of each row, and the row."""
-
-
-REPEATED: Final = "a span came again, and counts once"
-"""What is said of such a row; it is no fault of the source."""
 
 
 @dataclass(slots=True)
@@ -149,15 +144,14 @@ def replay_session(  # noqa: PLR0913
 
 
 def _spans(rows: Rows, results: _Results, broken: Counter[str]) -> Iterator[RecordedSpan]:
-    repeats = Repeats()
+    checks = SpanChecks(broken)
     for _, row in rows:
         try:
             span = span_of(row)
         except BrokenRow as error:
             broken[str(error)] += 1
             continue
-        if repeats.found(span):
-            broken[REPEATED] += 1
+        if not checks.takes(span):
             continue
         if row.get("Duration") != OPEN and not ended(span):
             broken[ENDLESS] += 1

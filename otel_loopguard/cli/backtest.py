@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rich.progress import MofNCompleteColumn
 
-from otel_loopguard.backtest import REPEATED
 from otel_loopguard.backtest.rows import load
 from otel_loopguard.backtest.run import Backtest, Notify, run
 from otel_loopguard.backtest.sources import quoted
 from otel_loopguard.cli.output import bar_of, counted, keep_faults, say, write_page
+from otel_loopguard.replay import REPEATED
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings

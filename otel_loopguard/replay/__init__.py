@@ -7,6 +7,7 @@ OpenTelemetry, a terminal or the network.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -25,8 +26,9 @@ from otel_loopguard.replay.transcripts import Transcript
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 __all__ = [
-    "Feed", "FollowedFolders", "FollowedSession", "Recording", "Repeats", "Run", "SessionResult",
-    "SpanReplay", "Transcript", "read_whole", "recordings", "replay_run",
+    "MISTIMED", "REPEATED", "Feed", "FollowedFolders", "FollowedSession", "Recording", "Run",
+    "SessionResult", "SpanChecks", "SpanReplay", "Transcript", "read_whole", "recordings",
+    "replay_run",
 ]  # fmt: skip
 
 # Traces whose sessions and times are known: 15 MB. A span of an older one counts as out of time.
@@ -78,30 +80,38 @@ class Feed(Protocol):
         """A trace belongs to a session."""
 
 
-class Repeats:
-    """Finds spans that were written before: exporters that retry, and files that overlap, do that.
+REPEATED: Final = "a span came again, and counts once"
+MISTIMED: Final = "a span starts before 1973: its times are not in the unit of their format"
+_EARLIEST: Final = 100_000_000 * 1_000_000_000  # a time of today in µs is 1970 in ns, as in ms
 
-    Of a trace id and a span id the first one counts, unless it has no length, as of a span that was
-    written while it was open, and this one has.
 
-    Attributes:
-        count: How many were found.
+class SpanChecks:
+    """Looks at all spans of a recording, in its order.
+
+    Exporters that retry, and files that overlap, write spans twice. Of a trace id and a span id the
+    first one counts, unless it has no length, as of a span that was written while it was open, and
+    this one has.
+
+    Args:
+        told: Counts what is found: `REPEATED`, `MISTIMED`.
     """
 
-    def __init__(self) -> None:
-        self.count = 0
+    def __init__(self, told: Counter[str]) -> None:
+        self._told = told
         self._ended: BoundedDict[int, bool] = BoundedDict(_SPANS)
 
-    def found(self, span: RecordedSpan) -> bool:
-        """True of a span that counts no more."""
+    def takes(self, span: RecordedSpan) -> bool:
+        """False of a span that came before."""
         place = hash((span.trace_id, span.span_id))
         ended = span.end is not None and span.end > span.start
         known = self._ended.get(place)
         if known is not None and known >= ended:
-            self.count += 1
-            return True
+            self._told[REPEATED] += 1
+            return False
         self._ended[place] = ended
-        return False
+        if 0 < span.start < _EARLIEST:
+            self._told[MISTIMED] += 1
+        return True
 
 
 class SpanReplay:

@@ -19,11 +19,10 @@ from pyarrow import parquet
 from typer.testing import CliRunner
 
 from otel_loopguard import LoopGuardError, RecordingError, Settings, __version__
-from otel_loopguard.backtest import REPEATED
 from otel_loopguard.backtest.run import Backtest, partition, run, settings_hash
 from otel_loopguard.backtest.sources import export_spans, open_source
 from otel_loopguard.cli.app import app
-from otel_loopguard.replay import Recording
+from otel_loopguard.replay import MISTIMED, REPEATED, Recording
 from otel_loopguard.spans.reader import Reader
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
 from tests.tables import rows
@@ -87,6 +86,15 @@ def test_a_row_that_comes_again_counts_once(capture: Path, tmp_path: Path) -> No
     assert f"{len(rows)} x {REPEATED}" in told.stderr
     twice = run(str(source), Settings(), tmp_path / "out", jobs=1)
     assert rows_of(twice) == rows_of(once)
+
+
+@pytest.mark.parametrize("unit", [10**9, 10**6, 10**3])
+def test_times_in_another_unit_are_told(capture: Path, tmp_path: Path, unit: int) -> None:
+    rows = [exported(span) for span in spans_of(capture)]
+    for row in rows:
+        row |= {"Timestamp": row["Timestamp"] // unit, "Duration": row["Duration"] // unit}
+    found = run(str(write_spans(rows, tmp_path / "s.parquet")), Settings(), tmp_path / "a", jobs=1)
+    assert found.notes.broken == {MISTIMED: len(rows)}
 
 
 def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None:
