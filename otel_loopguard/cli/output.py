@@ -301,7 +301,7 @@ class Inputs:
         self._progress.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: object, *_: object) -> None:
         gc.set_threshold(*self._thresholds)
         if self._progress.live.is_started:
             self._progress.stop()
@@ -312,7 +312,7 @@ class Inputs:
                 say(f"otel-loopguard: {file}: {_lines(more)} like line {number}", error=True)
         if left:
             say(f"otel-loopguard: {_lines(left)} with other faults", error=True)
-        if self._recordings and not (self.found or self.broken):
+        if self._recordings and not (failed or self.found or self.broken):
             say("otel-loopguard: there is no span and no run to read", error=True)
 
     def __iter__(self) -> Iterator[Recording]:

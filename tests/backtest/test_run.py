@@ -221,6 +221,15 @@ def test_an_engine_that_is_none_is_said(capture: Path, tmp_path: Path) -> None:
         run(str(capture), Settings(), tmp_path, engine="spark")
 
 
+def test_settings_that_are_none_are_said_before_the_source_is_split(
+    capture: Path, tmp_path: Path
+) -> None:
+    settings = Settings(switched_off=frozenset({"exact_repeet"}))
+    with pytest.raises(LoopGuardError, match="exact_repeet"):
+        run(str(capture), settings, tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_killed_backtest_goes_on_where_it_was(shared: Path, tmp_path: Path) -> None:
     source, out = str(shared / "traces" / "magentic.jsonl.gz"), tmp_path / "out"
     child = subprocess.Popen(
