@@ -101,7 +101,7 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
         ).fetchall()
         tables = list(_tables(connection, text, compared=other is not None))
     settings = found.digest if other is None else f"{found.digest}, compared with {other.digest}"
-    broken = _table(("rows that were passed over", "rows#"), found.notes.broken.most_common(_TOP))
+    broken = _table(("what was wrong in rows", "rows#"), found.notes.broken.most_common(_TOP))
     write_page(
         "backtest.html", path,
         sessions=f"{sessions:,}", steps=f"{steps:,}", stopped=f"{stopped:,}", settings=settings,
