@@ -19,6 +19,7 @@ from opentelemetry import trace
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_loopguard._control.context import named_session
+from otel_loopguard._util.errors import warn_blind
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import Adapter, Options, require, tell_content
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
@@ -109,8 +110,8 @@ class LoopGuardServerMiddleware:
 
     The session is the one that came along in `_meta` signed by the same `propagation_key`, else the
     one that `otel_loopguard.session` names, else that of the server's span, which is in the trace
-    of the client, else the connection. The guard of this process knows what another one decided if
-    both share a store, or by what came along.
+    of the client, else the connection, if it lasts longer than a request. The guard of this process
+    knows what another one decided if both share a store, or by what came along.
 
     Args:
         **options: As of `Adapter`.
@@ -140,8 +141,11 @@ class LoopGuardServerMiddleware:
     async def _guarded(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
         key = None
         if not named_session() and not trace.get_current_span().get_span_context().is_valid:
-            # Nothing else says what the call belongs to: the connection does.
-            key = self._adapter.run_key(ctx.session)
+            # Nothing else says what the call belongs to: the connection does, if there is one.
+            connection = _connection(ctx.session)
+            if connection is None:
+                warn_blind("requests_alone")
+            key = self._adapter.run_key(connection or ctx.session)
         params = cast("dict[str, Any]", ctx.params or {})
         call = self._adapter.tool_call(
             str(params.get("name")), params.get("arguments"), session=key
@@ -158,6 +162,16 @@ class LoopGuardServerMiddleware:
             call.set_result(outcome, failed=failed)
         found = self._adapter.find(key)
         return _with_hint(result, None if found is None else found.flag.take_hint())
+
+
+def _connection(session: Any) -> object:
+    """What lasts as long as the connection of a session, which is that of one request.
+
+    None where each request stands alone, as over HTTP since the protocol of 2026.
+    """
+    connection = getattr(session, "_connection", None)
+    lasts = getattr(connection, "has_standalone_channel", False)
+    return connection.outbound if connection is not None and lasts else None
 
 
 def _refused(said: str) -> Any:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 pytest.importorskip("mcp_types")
+from mcp import Client
+from mcp.server import MCPServer
+from opentelemetry.trace import NoOpTracer
+
+from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard.integrations.mcp import LoopGuardServerMiddleware
+from tests.agents import provider_with
 
 TEXT = {"content": [{"type": "text", "text": "found"}]}
 
@@ -27,3 +33,51 @@ def test_a_call_is_made_whatever_comes_with_it(
         params={"name": "search", "arguments": {}},
     )  # fmt: skip
     assert asyncio.run(LoopGuardServerMiddleware()(call, answer)) == result
+
+
+def searcher() -> MCPServer:
+    """A server whose guard sees what its middleware writes."""
+    provider = provider_with(LoopGuardSpanProcessor())
+    middleware = LoopGuardServerMiddleware(tracer_provider=provider)
+    server = MCPServer("s", middleware=[middleware])
+    server.add_tool(search)
+    return server
+
+
+def search(query: str) -> str:
+    return "No results."
+
+
+@pytest.fixture
+def untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The SDK's tracer keeps the provider that another test had."""
+    monkeypatch.setattr("mcp.shared._otel._tracer", NoOpTracer())
+
+
+@pytest.mark.usefixtures("untraced")
+def test_calls_of_one_connection_are_one_session() -> None:
+    """Where neither span nor client says more; what the server calls a session is one request."""
+    server = searcher()
+
+    async def ask() -> list[bool]:
+        async with Client(server, mode="legacy") as client:
+            answers = [await client.call_tool("search", {"query": "x"}) for _ in range(6)]
+        async with Client(server, mode="legacy") as client:
+            answers.append(await client.call_tool("search", {"query": "x"}))
+        return [answer.is_error for answer in answers]
+
+    assert asyncio.run(ask()) == [False, False, False, False, True, True, False]
+
+
+@pytest.mark.usefixtures("untraced")
+def test_requests_that_nothing_joins_are_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    server = searcher()
+
+    async def ask() -> None:
+        async with Client(server) as client:
+            for _ in range(6):
+                assert not (await client.call_tool("search", {"query": "x"})).is_error
+
+    asyncio.run(ask())
+    (said,) = [each for each in caplog.records if hasattr(each, "blind")]
+    assert "LoopGuardClient" in said.getMessage()
