@@ -9,11 +9,13 @@ import pytest
 pytest.importorskip("mcp_types")
 from mcp import Client
 from mcp.server import MCPServer
-from opentelemetry.trace import NoOpTracer
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.trace import NonRecordingSpan, NoOpTracer, SpanContext, TraceFlags
 
 from otel_loopguard import LoopGuardSpanProcessor
 from otel_loopguard.integrations.mcp import LoopGuardServerMiddleware
-from tests.agents import provider_with
+from tests.agents import provider_with, settle
 
 TEXT = {"content": [{"type": "text", "text": "found"}]}
 
@@ -67,6 +69,45 @@ def test_calls_of_one_connection_are_one_session() -> None:
         return [answer.is_error for answer in answers]
 
     assert asyncio.run(ask()) == [False, False, False, False, True, True, False]
+
+
+@pytest.mark.parametrize(("by_client", "refused"), [(False, True), (True, False)])
+def test_calls_that_are_each_a_trace_of_the_server_are_of_the_connection(
+    *, by_client: bool, refused: bool
+) -> None:
+    """A plain client sends no trace; what one that does calls alone is left to its traces."""
+    provider = provider_with(LoopGuardSpanProcessor())
+    tracer, middleware = provider.get_tracer("mcp-python-sdk"), LoopGuardServerMiddleware()
+    named = {
+        "mcp.method.name": "tools/call", "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "search",
+    }  # fmt: skip
+    connection = SimpleNamespace(has_standalone_channel=True, outbound=object())
+    made = 0
+
+    async def answer(_: object) -> dict[str, Any]:
+        nonlocal made
+        made += 1
+        return {"content": [{"type": "text", "text": "No results."}]}
+
+    for number in range(10):
+        call = SimpleNamespace(
+            method="tools/call", request_id=number, meta=None,
+            params={"name": "search", "arguments": {"query": "x"}},
+            session=SimpleNamespace(_connection=connection),
+        )  # fmt: skip
+        above = remote(number + 1) if by_client else Context()
+        with tracer.start_as_current_span("tools/call search", above, attributes=named):
+            asyncio.run(middleware(call, answer))
+        settle()
+    assert (made < 10) is refused
+
+
+def remote(number: int) -> Context:
+    """The context of a client's span, which came along."""
+    flags = TraceFlags(TraceFlags.SAMPLED)
+    span = NonRecordingSpan(SpanContext(number, number, is_remote=True, trace_flags=flags))
+    return trace.set_span_in_context(span, Context())
 
 
 @pytest.mark.usefixtures("untraced")
