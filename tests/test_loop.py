@@ -74,6 +74,18 @@ def house() -> House:
     return House()
 
 
+def test_a_turn_that_no_provider_watches_is_guarded_beside_guards_of_others(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """By the guard of the process, and nothing is said to be unseen."""
+    others = House(), House()
+    key = uuid.uuid4().hex
+    with pytest.raises(LoopGuardAbort), turn(key) as now:
+        for _ in range(30):
+            now.tool("search", {"query": "x"}, others[0].search)
+    assert not [each for each in caplog.records if hasattr(each, "blind")]
+
+
 def _said(span: ReadableSpan) -> dict[str, Any]:
     return dict(span.attributes or {})
 

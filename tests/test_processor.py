@@ -26,7 +26,7 @@ from otel_loopguard import (
 )
 from otel_loopguard._util import clock as rehearsal
 from otel_loopguard._util.clock import TestMode as Moved
-from otel_loopguard.core import Decision, Step
+from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.sessions import Session
 from otel_loopguard.sessions.active import ActiveSpans
 from tests.agents import Ended, agent, provider_with, settle, tool_call
@@ -108,6 +108,27 @@ def test_the_topmost_span_and_the_agent_are_both_marked() -> None:
         (span,) = ended.named(name)
         assert (span.attributes or {})["loopguard.decision.action"] == "abort"
         assert span.status.status_code is status
+
+
+@pytest.mark.parametrize("limit", [{"tokens": 3000}, {"cost": 0.01}])
+def test_what_a_model_takes_is_that_of_the_agent_in_whose_run_it_is(
+    limit: dict[str, float],
+) -> None:
+    """Instrumentations name the agent on the span of its run alone."""
+    _, found, tracer, _ = listening(agent_limits={"writer": limit})
+    call = {
+        "gen_ai.operation.name": "chat", "gen_ai.response.model": "gpt-4o",
+        "gen_ai.usage.input_tokens": 1000, "gen_ai.usage.output_tokens": 50,
+    }  # fmt: skip
+    said: list[str] = []
+    for name in ("reader", "writer"):
+        with agent(tracer), agent(tracer, gen_ai__agent__name=name):
+            for _ in range(4):
+                with tracer.start_as_current_span("chat gpt-4o", attributes=call):
+                    pass
+            settle()
+        said.append("".join(f"{one.reason} " for one in found if one.action is Action.ABORT))
+    assert said == ["", f"agent_{next(iter(limit))}_limit "]
 
 
 def test_several_providers_in_one_process() -> None:

@@ -32,7 +32,7 @@ from otel_loopguard.engine import (
     Settings,
     Step,
 )
-from otel_loopguard.replay import Run, SessionResult, SpanReplay, replay_run
+from otel_loopguard.replay import Run, SessionResult, SpanChecks, SpanReplay, replay_run
 from otel_loopguard.replay.fields import text
 from otel_loopguard.replay.formats import ENDLESS, ended
 
@@ -116,7 +116,7 @@ def replay_session(  # noqa: PLR0913
         settings: Settings of the guard.
         session: Name of a session whose rows do not say it.
         source: Where the rows come from.
-        broken: Counts the rows that were passed over, by reason.
+        broken: Counts what was wrong in rows, and rows that came again, by reason.
         like: A guard of these settings, to make the session's own from.
     """
     reasons = Counter[str]() if broken is None else broken
@@ -144,11 +144,14 @@ def replay_session(  # noqa: PLR0913
 
 
 def _spans(rows: Rows, results: _Results, broken: Counter[str]) -> Iterator[RecordedSpan]:
+    checks = SpanChecks(broken)
     for _, row in rows:
         try:
             span = span_of(row)
         except BrokenRow as error:
             broken[str(error)] += 1
+            continue
+        if not checks.takes(span):
             continue
         if row.get("Duration") != OPEN and not ended(span):
             broken[ENDLESS] += 1

@@ -315,6 +315,7 @@ def run(  # noqa: PLR0913
     if engine not in ENGINES:
         msg = f"--engine {engine}: expected one of {', '.join(ENGINES)}"
         raise LoopGuardError(msg)
+    Engine(settings, clock="replay").shutdown()  # what is wrong in them is said before the work
     notify = notify or (lambda _what, _done, _total: None)
     out = out.resolve()  # also for processes that work elsewhere
     source = open_source(name, where)

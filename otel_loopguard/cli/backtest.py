@@ -20,6 +20,7 @@ from otel_loopguard.backtest.rows import load
 from otel_loopguard.backtest.run import Backtest, Notify, run
 from otel_loopguard.backtest.sources import quoted
 from otel_loopguard.cli.output import bar_of, counted, keep_faults, say, write_page
+from otel_loopguard.replay import REPEATED
 
 if TYPE_CHECKING:
     from otel_loopguard.settings import Settings
@@ -46,17 +47,20 @@ def print_backtest(source: str, settings: Sequence[Settings], out: Path, **optio
     other = others[0] if others else None
     page = out / "summary.html"
     stopped = write_summary(found, other, page)
-    shown = found.notes.broken.most_common(10)
+    broken = found.notes.broken
+    if again := broken.pop(REPEATED, 0):
+        say(f"otel-loopguard: {again:,} x {REPEATED}", error=True)
+    shown = broken.most_common(10)
     for why, count in shown:
         say(f"otel-loopguard: {count:,} x {why}", error=True)
-    if left := found.notes.broken.total() - sum(count for _, count in shown):
+    if left := broken.total() - sum(count for _, count in shown):
         say(f"otel-loopguard: {left:,} more", error=True)
     say(f"{counted(found.notes.sessions, 'session')} of {counted(found.notes.rows, 'row')}")
     say(f"{stopped:,} would have been stopped{'; the summary lists them' if stopped else ''}")
     for each in made:
         say(f"decisions: {each.parts}")
     say(f"summary: {page.resolve()}")
-    return 1 if found.notes.broken else 0
+    return 1 if broken else 0
 
 
 @contextmanager
@@ -97,7 +101,7 @@ def write_summary(found: Backtest, other: Backtest | None, path: Path) -> int:
         ).fetchall()
         tables = list(_tables(connection, text, compared=other is not None))
     settings = found.digest if other is None else f"{found.digest}, compared with {other.digest}"
-    broken = _table(("rows that were passed over", "rows#"), found.notes.broken.most_common(_TOP))
+    broken = _table(("what was wrong in rows", "rows#"), found.notes.broken.most_common(_TOP))
     write_page(
         "backtest.html", path,
         sessions=f"{sessions:,}", steps=f"{steps:,}", stopped=f"{stopped:,}", settings=settings,

@@ -9,7 +9,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import asdict, dataclass, replace
 from fractions import Fraction
 from heapq import heappop, heappush
-from math import ceil
+from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -19,6 +19,7 @@ from otel_loopguard.cli.evaluate import refuse_unmet
 from otel_loopguard.cli.output import Format, Inputs, console, give, sentence, table
 from otel_loopguard.cli.replay import ReplayResult, Results, recorded_steps
 from otel_loopguard.core import Action, Kind, Step
+from otel_loopguard.detectors.budget import step_clocks
 from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay import Recording, Run, Transcript
 from otel_loopguard.replay.file import untold
@@ -306,7 +307,7 @@ class _Score:
     failures: int = 0
     measured: int = 0  # calls that started when there were 10 records or more
     within: int = 0  # those of them that stayed within their estimate
-    alarms: int = 0  # calls reported as stalled: past three times their estimate
+    alarms: int = 0  # calls reported as stalled: past their estimate by far, or `step_timeout_s`
     overdue: int = 0  # those of them past 14 minutes: no false alarms
 
     def row(self) -> dict[str, object]:
@@ -322,7 +323,7 @@ class _ProfilerReplay:
     """Replays calls through a profiler in order of time: an estimate at the start of each."""
 
     def __init__(self, settings: Settings) -> None:
-        self._profiler = Profiler(settings)
+        self._settings, self._profiler = settings, Profiler(settings)
         self._steps = 0  # of all kinds
         self._untimed = 0  # tool calls whose times are not known: nothing is learned of them
         self._scores: dict[str, _Score] = {}
@@ -354,11 +355,14 @@ class _ProfilerReplay:
         """Estimates a call; returns what is done when it ends."""
         tool = step.name or ""
         estimate = self._profiler.estimate(tool, step.args)
-        limit_s = self._profiler.limit_for(tool, step.args)
+        limit_s = inf
+        if tool not in self._settings.exempt:
+            known_s = self._profiler.limit_for(tool, step.args)
+            limit_s = step_clocks(self._settings, tool, step.start, known_s)[0].limit_s
 
         def end() -> None:
             ms = ((step.end or 0) - step.start) / 1e6
-            alarm = limit_s is not None and ms > limit_s * 1e3
+            alarm = ms > limit_s * 1e3
             for score in (self._scores.setdefault(tool, _Score()), self._whole):
                 score.calls += 1
                 score.failures += step.error

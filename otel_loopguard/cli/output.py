@@ -8,6 +8,7 @@ import logging
 import os
 import re
 import sys
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -35,7 +36,7 @@ from rich.table import Table
 from rich.text import Text
 
 from otel_loopguard._util.text import printable
-from otel_loopguard.replay import Recording, Run, recordings
+from otel_loopguard.replay import MISTIMED, Recording, Run, SpanChecks, recordings
 from otel_loopguard.replay.workers import COLLECTED
 from otel_loopguard.version import __version__
 
@@ -285,6 +286,7 @@ class Inputs:
     def __init__(self, files: Sequence[str], bar: bool = True) -> None:
         self.broken = 0
         self.found = False
+        self._mistimed = False
         # Of each fault of a file the line that had it first, and how many more have it.
         self._faults: dict[tuple[str, str], tuple[int, int]] = {}
         self._progress = bar_of(TaskProgressColumn())
@@ -299,7 +301,7 @@ class Inputs:
         self._progress.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, failed: object, *_: object) -> None:
         gc.set_threshold(*self._thresholds)
         if self._progress.live.is_started:
             self._progress.stop()
@@ -310,7 +312,7 @@ class Inputs:
                 say(f"otel-loopguard: {file}: {_lines(more)} like line {number}", error=True)
         if left:
             say(f"otel-loopguard: {_lines(left)} with other faults", error=True)
-        if self._recordings and not (self.found or self.broken):
+        if self._recordings and not (failed or self.found or self.broken):
             say("otel-loopguard: there is no span and no run to read", error=True)
 
     def __iter__(self) -> Iterator[Recording]:
@@ -319,17 +321,23 @@ class Inputs:
     @property
     def code(self) -> int:
         """The exit code that the input asks for: 1 if something was broken, else 0."""
-        return 1 if self.broken else 0
+        return 1 if self.broken or self._mistimed else 0
 
     def entries(self, recording: Recording) -> Iterator[RecordedSpan | Run]:
-        """Yields a recording's items and advances the bar."""
+        """Yields a recording's items, each span once, and advances the bar."""
+        told = Counter[str]()
+        checks = SpanChecks(told)
         task = self._progress.add_task(printable(recording.name), total=recording.size)
         for count, entry in enumerate(recording):
             if count % _ENTRIES_BETWEEN == 0:
                 self._progress.update(task, completed=recording.done)
             self.found = True
-            yield entry
+            if isinstance(entry, Run) or checks.takes(entry):
+                yield entry
         self._progress.update(task, completed=recording.size)
+        for why, count in told.items():
+            self.note(f"{recording.name}: {count:,} x {why}")
+        self._mistimed |= MISTIMED in told
 
     def note(self, text: str) -> None:
         """Prints a note on standard error, above the bar if there is one."""

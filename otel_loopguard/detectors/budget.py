@@ -466,12 +466,18 @@ class Clock:
         return self.since + round(self.limit_s * part * 1e9)
 
 
-def step_clocks(settings: Settings, since: int, limit_s: float | None) -> list[Clock]:
+def step_clocks(
+    settings: Settings, tool: str | None, since: int, limit_s: float | None
+) -> list[Clock]:
     """The limits of a tool call: `step_timeout_s`, and `limit_s`, three times its estimate.
 
     A tool that is known to take longer than `step_timeout_s` may do so, unless it is given one of
     its own.
     """
+    declared = None if tool is None else settings.declared.get(tool)
+    own_s = None if declared is None else declared.step_timeout_s
+    if own_s is not None:
+        return [Clock("step_timeout", since, own_s)]
     most = settings.step_timeout_s
     if limit_s is None or limit_s >= most:
         return [Clock("step_timeout", since, most if limit_s is None else limit_s)]

@@ -96,7 +96,9 @@ class UsageExtractor:
         spending.steps, spending.calls = progress.steps, progress.calls
         spending.models = progress.models
         spending.actions = progress.calls - self._first_call
-        spending.agent = None if step.agent is None else step.agent[:NAMED]
+        # Spans of models seldom name the agent in whose run they are.
+        agent = step.agent or step.within
+        spending.agent = None if agent is None else agent[:NAMED]
         if self._began and step.end:
             spending.elapsed_s = max(self._ended - self._began, 0) / 1e9
         if self._owns:

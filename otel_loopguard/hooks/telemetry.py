@@ -87,7 +87,7 @@ class CallSpans:
             span.set_attribute(semconv.ERROR_TYPE, step.error_type or "tool_error")
             span.set_status(Status(StatusCode.ERROR))
         if decided is not None:
-            span.set_attributes(decided.attributes)
+            span.set_attributes(decided.added_to(getattr(span, "attributes", None) or ()))
             if decided.error is not None:
                 span.set_status(Status(StatusCode.ERROR, decided.error))
         span.end(step.end or None)

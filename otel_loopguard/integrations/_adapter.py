@@ -453,7 +453,8 @@ class Adapter:
         """Starts a span of a tool call where the user's spans go."""
         tracer = trace.get_tracer(self._scope, __version__, self._provider)
         span = self._started(call, tracer, content=self._content)
-        if LoopGuard.all_attached() and not is_followed(span) and not self._warns_of_no_sdk():
+        seen = isinstance(self._provider, GuardOnlyProvider) or is_followed(span)
+        if LoopGuard.all_attached() and not seen and not self._warns_of_no_sdk():
             warn_blind("adapter_unseen", self._framework)
         return span
 

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
+from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
 from otel_loopguard._control.context import named_session
+from otel_loopguard._util.errors import warn_blind
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import Adapter, Options, require, tell_content
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
@@ -108,9 +110,9 @@ class LoopGuardServerMiddleware:
     * The hint is one more text behind the content of a result, once per decision.
 
     The session is the one that came along in `_meta` signed by the same `propagation_key`, else the
-    one that `otel_loopguard.session` names, else that of the server's span, which is in the trace
-    of the client, else the connection. The guard of this process knows what another one decided if
-    both share a store, or by what came along.
+    one that `otel_loopguard.session` names, else that of the server's span if it is in the trace of
+    the client, else the connection, if it lasts longer than a request. The guard of this process
+    knows what another one decided if both share a store, or by what came along.
 
     Args:
         **options: As of `Adapter`.
@@ -138,10 +140,7 @@ class LoopGuardServerMiddleware:
             otel_context.detach(token)
 
     async def _guarded(self, ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
-        key = None
-        if not named_session() and not trace.get_current_span().get_span_context().is_valid:
-            # Nothing else says what the call belongs to: the connection does.
-            key = self._adapter.run_key(ctx.session)
+        key = None if named_session() else self._of_connection(ctx.session)
         params = cast("dict[str, Any]", ctx.params or {})
         call = self._adapter.tool_call(
             str(params.get("name")), params.get("arguments"), session=key
@@ -158,6 +157,30 @@ class LoopGuardServerMiddleware:
             call.set_result(outcome, failed=failed)
         found = self._adapter.find(key)
         return _with_hint(result, None if found is None else found.flag.take_hint())
+
+    def _of_connection(self, session: Any) -> str | None:
+        """The session of a connection, where no trace of the client joins its calls."""
+        span = trace.get_current_span()
+        # A trace that begins with the server's own span is that of one call.
+        alone = isinstance(span, ReadableSpan) and span.parent is None
+        traced = span.get_span_context().is_valid
+        if traced and not alone:
+            return None
+        connection = _connection(session)
+        if connection is None:
+            warn_blind("requests_alone")
+            return None if traced else self._adapter.run_key(session)
+        return self._adapter.run_key(connection)
+
+
+def _connection(session: Any) -> object:
+    """What lasts as long as the connection of a session, which is that of one request.
+
+    None where each request stands alone, as over HTTP since the protocol of 2026.
+    """
+    connection = getattr(session, "_connection", None)
+    lasts = getattr(connection, "has_standalone_channel", False)
+    return connection.outbound if connection is not None and lasts else None
 
 
 def _refused(said: str) -> Any:

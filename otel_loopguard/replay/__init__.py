@@ -7,6 +7,7 @@ OpenTelemetry, a terminal or the network.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
@@ -25,14 +26,17 @@ from otel_loopguard.replay.transcripts import Transcript
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 __all__ = [
-    "Feed", "FollowedFolders", "FollowedSession", "Recording", "Run", "SessionResult", "SpanReplay",
-    "Transcript", "read_whole", "recordings", "replay_run",
+    "MISTIMED", "REPEATED", "Feed", "FollowedFolders", "FollowedSession", "Recording", "Run",
+    "SessionResult", "SpanChecks", "SpanReplay", "Transcript", "read_whole", "recordings",
+    "replay_run",
 ]  # fmt: skip
 
 # Traces whose sessions and times are known: 15 MB. A span of an older one counts as out of time.
 _TRACES: Final = 100_000
 # What a span costs beside its texts, in characters: objects, names of attributes, places in heaps.
 _SPAN_CHARS: Final = 1_000
+# Spans that are known when they come again: 30 MB.
+_SPANS: Final = 200_000
 _END, _START = 0, 1  # of events at one time ends come first
 
 
@@ -74,6 +78,40 @@ class Feed(Protocol):
 
     def bind(self, trace_id: int, session: str) -> None:
         """A trace belongs to a session."""
+
+
+REPEATED: Final = "a span came again, and counts once"
+MISTIMED: Final = "a span starts before 1973: its times are not in the unit of their format"
+_EARLIEST: Final = 100_000_000 * 1_000_000_000  # a time of today in µs is 1970 in ns, as in ms
+
+
+class SpanChecks:
+    """Looks at all spans of a recording, in its order.
+
+    Exporters that retry, and files that overlap, write spans twice. Of a trace id and a span id the
+    first one counts, unless it has no length, as of a span that was written while it was open, and
+    this one has.
+
+    Args:
+        told: Counts what is found: `REPEATED`, `MISTIMED`.
+    """
+
+    def __init__(self, told: Counter[str]) -> None:
+        self._told = told
+        self._ended: BoundedDict[int, bool] = BoundedDict(_SPANS)
+
+    def takes(self, span: RecordedSpan) -> bool:
+        """False of a span that came before."""
+        place = hash((span.trace_id, span.span_id))
+        ended = span.end is not None and span.end > span.start
+        known = self._ended.get(place)
+        if known is not None and known >= ended:
+            self._told[REPEATED] += 1
+            return False
+        self._ended[place] = ended
+        if 0 < span.start < _EARLIEST:
+            self._told[MISTIMED] += 1
+        return True
 
 
 class SpanReplay:

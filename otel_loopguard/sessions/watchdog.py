@@ -256,12 +256,10 @@ class Watchdog:
         if kind is Kind.AGENT:
             name = step.name if step is not None else None
             return agent_clocks(self._settings, since, self._limits.agent_limit(name or ""))
-        if tool is None:
-            return step_clocks(self._settings, since, None)
-        declared, limit_s = self._settings.declared.get(tool), None
-        if declared is None or declared.step_timeout_s is None:
+        limit_s = None
+        if tool is not None:
             limit_s = self._limits.limit_for(tool, None if step is None else step.args)
-        return step_clocks(self._settings.of(tool), since, limit_s)
+        return step_clocks(self._settings, tool, since, limit_s)
 
     def _look_at_run(self, run: Run, now: int) -> list[Stall]:
         with self._lock:

@@ -187,6 +187,9 @@ def _ways(model: str) -> Iterator[str]:
     name = model.strip().lower()
     while True:
         yield name
+        # `ft:gpt-4o-2024-08-06:organisation::id`: a tuned model has the price of its base.
+        if name.startswith("ft:"):
+            yield ":".join(name.split(":")[:2])
         # OpenRouter writes `claude-sonnet-4.5`.
         if name.startswith("claude-") and "." in name:
             yield name.replace(".", "-")

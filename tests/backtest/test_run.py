@@ -22,7 +22,7 @@ from otel_loopguard import LoopGuardError, RecordingError, Settings, __version__
 from otel_loopguard.backtest.run import Backtest, partition, run, settings_hash
 from otel_loopguard.backtest.sources import export_spans, open_source
 from otel_loopguard.cli.app import app
-from otel_loopguard.replay import Recording
+from otel_loopguard.replay import MISTIMED, REPEATED, Recording
 from otel_loopguard.spans.reader import Reader
 from tests.backtest.sources import exported, ignore, spans_of, write_spans
 from tests.tables import rows
@@ -72,6 +72,29 @@ def test_a_conversation_in_several_files_is_one_session(capture: Path, tmp_path:
     for name in (source, source / "*.parquet"):
         (row,) = rows_of(run(str(name), Settings(), tmp_path / "out", jobs=2))
         assert (row["session"], row["steps"]) == ("thread-42", 28)
+
+
+def test_a_row_that_comes_again_counts_once(capture: Path, tmp_path: Path) -> None:
+    """Also in another file; it is told, and is no fault of the source."""
+    rows, source = [exported(span) for span in spans_of(capture)], tmp_path / "in"
+    source.mkdir()
+    once = run(str(write_spans(rows, source / "0.parquet")), Settings(), tmp_path / "a", jobs=1)
+    write_spans(rows, source / "1.parquet")
+    arguments = ["backtest", str(source), "--out", str(tmp_path / "out"), "--jobs", "1"]
+    told = CliRunner().invoke(app, arguments)
+    assert told.exit_code == 0
+    assert f"{len(rows)} x {REPEATED}" in told.stderr
+    twice = run(str(source), Settings(), tmp_path / "out", jobs=1)
+    assert rows_of(twice) == rows_of(once)
+
+
+@pytest.mark.parametrize("unit", [10**9, 10**6, 10**3])
+def test_times_in_another_unit_are_told(capture: Path, tmp_path: Path, unit: int) -> None:
+    rows = [exported(span) for span in spans_of(capture)]
+    for row in rows:
+        row |= {"Timestamp": row["Timestamp"] // unit, "Duration": row["Duration"] // unit}
+    found = run(str(write_spans(rows, tmp_path / "s.parquet")), Settings(), tmp_path / "a", jobs=1)
+    assert found.notes.broken == {MISTIMED: len(rows)}
 
 
 def test_broken_rows_are_counted_and_told(capture: Path, tmp_path: Path) -> None:
@@ -168,7 +191,7 @@ def test_what_is_broken_in_many_files_is_told_with_its_place(capture: Path, tmp_
         (source / f"{number:02}.jsonl").write_bytes(whole + b"\n{broken" * (1 + (number == 11)))
     arguments = ["backtest", str(source), "--out", str(tmp_path / "out"), "--jobs", "1"]
     told = CliRunner().invoke(app, arguments)
-    first, *others, last = told.stderr.splitlines()
+    _repeats, first, *others, last = told.stderr.splitlines()
     line = len(whole.splitlines()) + 1
     assert str(source / "11.jsonl") in first
     assert f"line {line}" in first
@@ -196,6 +219,15 @@ def test_what_cannot_be_read_is_said(  # noqa: PLR0917
 def test_an_engine_that_is_none_is_said(capture: Path, tmp_path: Path) -> None:
     with pytest.raises(LoopGuardError, match="--engine spark: expected one of duckdb, ray"):
         run(str(capture), Settings(), tmp_path, engine="spark")
+
+
+def test_settings_that_are_none_are_said_before_the_source_is_split(
+    capture: Path, tmp_path: Path
+) -> None:
+    settings = Settings(switched_off=frozenset({"exact_repeet"}))
+    with pytest.raises(LoopGuardError, match="exact_repeet"):
+        run(str(capture), settings, tmp_path / "out", jobs=1)
+    assert not (tmp_path / "out").exists()
 
 
 def test_a_killed_backtest_goes_on_where_it_was(shared: Path, tmp_path: Path) -> None:

@@ -377,6 +377,7 @@ def test_calls_are_spans_where_telemetry_goes_somewhere(home: Home, content: boo
     assert [span.name for span in sink.spans()] == ["execute_tool Bash"] * home.calls
     spans = [attributes(span) for span in sink.spans()]
     assert {span["gen_ai.conversation.id"] for span in spans} == {"chat"}
+    assert {span["gen_ai.agent.name"] for span in spans} == {"claude-code"}
     assert [span["gen_ai.tool.call.id"] for span in spans][:2] == ["toolu_1", "toolu_2"]
     decided = [span.get("loopguard.decision.action") for span in spans]
     assert [action for action in decided[:-1] if action] == ["hint", "deny"]

@@ -4,6 +4,7 @@ import multiprocessing
 import os
 import random
 import time
+from collections import Counter
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from typing import cast
@@ -14,7 +15,15 @@ from hypothesis import strategies as st
 
 from otel_loopguard import LoopGuardError
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay import Recording, Run, SpanReplay, replay_run, workers
+from otel_loopguard.replay import (
+    REPEATED,
+    Recording,
+    Run,
+    SpanChecks,
+    SpanReplay,
+    replay_run,
+    workers,
+)
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.spans.views import RecordedSpan, SpanView
 from tests.tables import rows
@@ -169,6 +178,17 @@ def test_any_order_of_a_file_gives_one_replay(shared: Path) -> None:
     for seed in range(5):
         random.Random(seed).shuffle(spans)
         assert fed(*spans).events == expected
+
+
+def test_of_a_span_that_comes_again_the_first_with_an_end_counts() -> None:
+    spans = [
+        *(span(1, 10, None), span(1, 10, None), span(1, 10, 10), span(1, 10, 20), span(1, 10, 20)),
+        *(span(1, 10, 30), span(1, 10, None), span(1, 10, 20, trace=2), span(2, 10, 20)),
+    ]
+    told = Counter[str]()
+    checks = SpanChecks(told)
+    assert [place for place, each in enumerate(spans) if checks.takes(each)] == [0, 3, 7, 8]
+    assert told[REPEATED] == 5
 
 
 def test_a_labelled_run() -> None:
