@@ -711,7 +711,7 @@ class ToolCall:
         # The name is that of the call's span only where the adapter writes it.
         agent = self.agent if self._adapter.writes_span(self) else None
         for args in spellings(self.told):
-            refused = flag_refuses(self._found, self.tool, args, agent=agent)
+            refused = flag_refuses(self._found, self.tool, args, agent=agent, span=self.parent)
             if refused is not None:
                 # The span of the refusal has to be one of the same call.
                 self.args = self.told = args
@@ -721,7 +721,7 @@ class ToolCall:
             session = None if self._found is None else self._found.key
             admission = admit(self.tool, self.args, session=session)
             return None if admission.choice is Choice.EXECUTE_SYNC else on_choice(admission)
-        refused = refused or objected(self._found, self.tool, self.args)
+        refused = refused or objected(self._found, self.tool, self.args, span=self.parent)
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"
