@@ -15,7 +15,7 @@ from collections import OrderedDict
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypedDict
 
 import orjson
 from opentelemetry import context as otel_context
@@ -243,6 +243,10 @@ class Adapter:
         TypeError: There is no such option, or its value is of another type.
     """
 
+    # By identity; the run is kept, so that its id is not given to another. Of all adapters: an
+    # agent that is a tool may have one of its own.
+    _runs: ClassVar[BoundedDict[int, tuple[object, str]]] = BoundedDict(_MAX_ENTRIES)
+
     def __init__(
         self,
         framework: str,
@@ -270,8 +274,6 @@ class Adapter:
         self._keys: BoundedDict[str, None] = BoundedDict(_MAX_ENTRIES)
         self._asked: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
         self.told: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
-        # By identity; the run is kept, so that its id is not given to another.
-        self._runs: BoundedDict[int, tuple[object, str]] = BoundedDict(_MAX_ENTRIES)
         self._calls: OrderedDict[Hashable, ToolCall] = OrderedDict()
         self.tool_call = partial(ToolCall, self)
 
