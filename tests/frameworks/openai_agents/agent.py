@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import json
 from contextlib import nullcontext
 
@@ -150,6 +151,17 @@ def agent_as_tool():
     return [len(sub.ran), len(looper.requests)]
 
 
+def quoted_error():
+    """A hint quotes what the model was told of a failure, with the SDK's tracing off, too."""
+    off = agents.RunConfig(tracing_disabled=True)
+    looper = Agent(always(("fail", {"query": "x"})), run_config=off)
+    looper.stopped()
+    told = looper.requests[-1]
+    hints = [text for role, text in itertools.chain(*looper.requests) if role == "user"]
+    quotes = {text.split('"')[1] for text in hints if "error: " in text}
+    return bool(quotes) and quotes <= {text for _, text in told}
+
+
 def the_last_output():
     """What is kept of a call that was refused says why, and the stop knows the whole run."""
     session = agents.SQLiteSession("c-2")
@@ -213,6 +225,6 @@ def approved():
 
 
 run.main(
-    Agent, approved, mcp, untraced, agent_as_tool, the_last_output, own_guardrail, raising,
-    live=True,
+    Agent, approved, mcp, untraced, agent_as_tool, quoted_error, the_last_output, own_guardrail,
+    raising, live=True,
 )  # fmt: skip
