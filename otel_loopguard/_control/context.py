@@ -14,7 +14,7 @@ from opentelemetry import trace
 
 from otel_loopguard._control.flag import STOPPING, Flag, asks, board_of, declare, plan_of
 from otel_loopguard._util.backlog import settle_all
-from otel_loopguard._util.bounded import WeakList
+from otel_loopguard._util.bounded import BoundedDict, WeakList
 from otel_loopguard._util.clock import off
 from otel_loopguard._util.errors import InternalErrors, attempt, warn_blind
 from otel_loopguard._util.text import named
@@ -366,6 +366,8 @@ def trace_key() -> str | None:
 # A setup that is late is there by the fifth step; by the thirtieth a loop has made some call.
 _UNGUARDED: Final = 5
 _BLIND: Final = 30
+_EARLY: Final = 256
+"""Runs that have asked before their first call; a process has fewer at a time."""
 
 
 class Questions:
@@ -376,6 +378,8 @@ class Questions:
         self._calls = 0
         self._placed = False
         self._settled = False
+        # By the key of the run around, the questions before anything was known of it.
+        self._early: BoundedDict[str, int] = BoundedDict(_EARLY)
 
     def count(self) -> None:
         """Counts a question; warns where it cannot be answered."""
@@ -395,6 +399,13 @@ class Questions:
             elif not self._placed and any(guard.settings.enabled for guard in _guards):
                 warn_blind("no_session", _BLIND)
 
+    def may_wait(self, place: str | int) -> bool:
+        """True if a session that is not known yet may be known by its first call."""
+        if isinstance(place, int):
+            return True  # its trace identifies it
+        asked = self._early[place] = self._early.get(place, 0) + 1
+        return asked < _BLIND
+
     def count_call(self) -> None:
         """Counts a call that a loop asked about; warns if none is ever seen to be made."""
         self._calls += 1
@@ -413,8 +424,7 @@ def asked_session() -> SessionHandle | None:
     found = known_session()
     if found is not None or not STOPPING or named_session() is not None:
         return found
-    # A trace identifies the session, even if nothing is known of it yet.
-    if not any(isinstance(place, int) for place in current_places()):
+    if not any(questions.may_wait(place) for place in current_places()):
         warn_blind("no_session_asked")
     return None
 

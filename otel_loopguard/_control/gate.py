@@ -401,12 +401,14 @@ def refused(tool: str, args: object = None) -> Control | None:
 
 
 def flag_refuses(
-    found: SessionHandle | None, tool: str, args: object = None, *, agent: str | None = None
-) -> Control | None:
+    found: SessionHandle | None, tool: str, args: object = None, *, agent: str | None = None,
+    span: trace.Span | None = None,
+) -> Control | None:  # fmt: skip
     """Checks the flag alone: it refuses all calls of a stopped session, or of a denied loop.
 
     A loop stays denied while other calls lower the flag. That of another agent refuses nothing: it
-    is known by `agent`, the name that the span of the call will have, or by the current span.
+    is known by `agent`, the name that the span of the call will have, or by the span above, which
+    is the current one where none is given.
     """
     if found is None:
         return None
@@ -417,7 +419,7 @@ def flag_refuses(
     denial = flag.denial
     if denial is None:
         return None
-    by = found.denied_by(tool, args, span_id=_span(), agent=agent)
+    by = found.denied_by(tool, args, span_id=_id_of(span), agent=agent)
     if by is None:
         denied = "" if denial.decision is None else denial.decision.tool
         if flag.let_through is not None and flag.let_through[0] != denied:
@@ -429,12 +431,14 @@ def flag_refuses(
     return denial
 
 
-def objected(found: SessionHandle | None, tool: str, args: object = None) -> Control | None:
+def objected(
+    found: SessionHandle | None, tool: str, args: object = None, *, span: trace.Span | None = None
+) -> Control | None:
     """Checks breakers and checks, whatever the flag says."""
     guard, session = context.guard_of(found), None if found is None else found.key
     if guard is None:
         return None
-    objection = guard.objection(tool, args, session=session, span_id=_span())
+    objection = guard.objection(tool, args, session=session, span_id=_id_of(span))
     if objection is None:
         return None
     by = _REASONS.get(objection.reason, objection.reason)
@@ -457,5 +461,5 @@ def spellings(args: object) -> Iterator[object]:
             yield values[0]
 
 
-def _span() -> int:
-    return trace.get_current_span().get_span_context().span_id
+def _id_of(span: trace.Span | None) -> int:
+    return (span or trace.get_current_span()).get_span_context().span_id

@@ -295,6 +295,7 @@ class LoopGuard(SessionQueries):
             named = None if parent is None else parent.session
             if session is not None:
                 named = self._sessions.explicit(span.trace_id, session, at)
+            self._resolver.starts_below(parent)
             opened = ActiveSpan(span, parent, named, at)
             opened.described = described or run is not None
             opened.call, opened.asked = call, said
@@ -334,11 +335,11 @@ class LoopGuard(SessionQueries):
             view = ActiveSpanView(found.span)
             parent = self.active.by_id.get(view.parent_id) or found.above
             session = None if parent is None else parent.session
+            self._resolver.starts_below(parent)
             opened = ActiveSpan(view, parent, session, found.at)
             opened.described = found.described
             self._add(opened, None)
-            if found.is_call:
-                self._resolver.branches(opened)
+            opened.is_call = found.is_call
 
     def _follow_all(self) -> None:
         """Starts following every deferred span, before open spans are inspected."""
@@ -403,8 +404,8 @@ class LoopGuard(SessionQueries):
                 own = opened if canonical.trace_id == span.trace_id else None
                 judged.append((self._resolver.resolve(canonical, own, moment), canonical))
             judged = self._add_requested(span, step, judged, opened, messages)
-            if opened is not None and opened.top is opened:
-                self._resolver.ends(opened, step)
+            if opened is not None and (opened.top is opened or opened.branch is not None):
+                self._resolver.ends(opened, step, at)
         for found, canonical in judged:
             if canonical is not step:
                 attempt(self.faults, "prepare", self._prepare, canonical)
@@ -422,6 +423,9 @@ class LoopGuard(SessionQueries):
             with self._lock:
                 self._follow(parent_id)
         parent = active.by_id.get(parent_id) or found.above
+        if parent is not None and parent.is_call and not parent.works:
+            with self._lock:
+                self._resolver.starts_below(parent)
         # What another processor has taken out of the ended span is still on the live one.
         view = span if read else ActiveSpanView(found.span)
         return ActiveSpan(view, parent, None if parent is None else parent.session, found.at)

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from contextlib import AbstractContextManager, contextmanager
 from functools import cache, partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypedDict
 
 import orjson
 from opentelemetry import context as otel_context
@@ -243,6 +243,10 @@ class Adapter:
         TypeError: There is no such option, or its value is of another type.
     """
 
+    # By identity; the run is kept, so that its id is not given to another. Of all adapters: an
+    # agent that is a tool may have one of its own.
+    _runs: ClassVar[BoundedDict[int, tuple[object, str]]] = BoundedDict(_MAX_ENTRIES)
+
     def __init__(
         self,
         framework: str,
@@ -270,8 +274,6 @@ class Adapter:
         self._keys: BoundedDict[str, None] = BoundedDict(_MAX_ENTRIES)
         self._asked: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
         self.told: BoundedDict[Hashable, int] = BoundedDict(_MAX_ENTRIES)
-        # By identity; the run is kept, so that its id is not given to another.
-        self._runs: BoundedDict[int, tuple[object, str]] = BoundedDict(_MAX_ENTRIES)
         self._calls: OrderedDict[Hashable, ToolCall] = OrderedDict()
         self.tool_call = partial(ToolCall, self)
 
@@ -305,26 +307,40 @@ class Adapter:
         if LoopGuard.any_switched_off() and not LoopGuard.all_attached():
             warn_blind("adapter_off", self._framework, "enabled is False")
 
-    def start_run_span(self, agent: str | None, session: str | None, began: int) -> Span | None:
-        """Starts the span of a run, so that its calls are one trace; None where a span is open.
+    def start_run_span(
+        self, agent: str | None, session: str | None, began: int, above: Span | None = None
+    ) -> Span | None:
+        """Starts the span of a run, so that its calls are one trace; None where others write it.
 
         Args:
             agent: Name of the agent.
             session: Key that the framework has for the run.
             began: When it began, nanoseconds since the epoch.
+            above: The span of the run around it, if there is one.
         """
-        current = trace.get_current_span().get_span_context()
-        if self.spans is False or current.is_valid or self.is_instrumented():
+        if self.spans is False or self.is_instrumented():
             return None
-        attributes = {_OPERATION: "invoke_agent"} | ({_AGENT: agent} if agent else {})
-        span = trace.get_tracer(self._scope, __version__, self._provider).start_span(
+        tracer = trace.get_tracer(self._scope, __version__, self._provider)
+        span = self._started_run(tracer, agent, session, began, above)
+        return span if span.get_span_context().is_valid else None
+
+    def start_default_run_span(
+        self, agent: str | None, session: str | None, began: int, above: Span | None = None
+    ) -> Span | None:
+        """Starts the span of a run that only the default guard sees; None where a processor is."""
+        tracer = self._default_tracer()
+        return None if tracer is None else self._started_run(tracer, agent, session, began, above)
+
+    def _started_run(
+        self, tracer: Tracer, agent: str | None, session: str | None, began: int, above: Span | None
+    ) -> Span:
+        return tracer.start_span(
             f"invoke_agent {agent}" if agent else "invoke_agent",
-            self._context(session, None),
+            self._context(session, above),
             kind=SpanKind.INTERNAL,
-            attributes=attributes,
+            attributes={_OPERATION: "invoke_agent"} | ({_AGENT: agent} if agent else {}),
             start_time=began,
         )
-        return span if span.get_span_context().is_valid else None
 
     @contextmanager
     def within(self, span: Span | None, session: str | None) -> Generator[None, None, None]:
@@ -376,6 +392,7 @@ class Adapter:
         span: Span | None = None,
         *,
         timed: bool = True,
+        run: Span | None = None,
     ) -> None:
         """After a model call: writes its span for the default guard, where no processor is."""
         began = self._asked.pop(_place(session, span), None)
@@ -400,7 +417,7 @@ class Adapter:
             attributes["gen_ai.output.messages"] = orjson.dumps(messages).decode()
         tracer.start_span(
             f"chat {answer.model or 'model'}",
-            self._context(session, span),
+            self._context(session, run or span),
             kind=SpanKind.CLIENT,
             attributes=attributes,
             start_time=began if timed else None,
@@ -452,7 +469,7 @@ class Adapter:
     def start_span(self, call: ToolCall) -> Span:
         """Starts a span of a tool call where the user's spans go."""
         tracer = trace.get_tracer(self._scope, __version__, self._provider)
-        span = self._started(call, tracer, content=self._content)
+        span = self._started(call, tracer, call.parent, content=self._content)
         seen = isinstance(self._provider, GuardOnlyProvider) or is_followed(span)
         if LoopGuard.all_attached() and not seen and not self._warns_of_no_sdk():
             warn_blind("adapter_unseen", self._framework)
@@ -461,7 +478,8 @@ class Adapter:
     def start_default_span(self, call: ToolCall) -> Span | None:
         """Starts the span of a tool call that only the default guard sees."""
         tracer = self._default_tracer()
-        return None if tracer is None else self._started(call, tracer, content=False)
+        above = call.run or call.parent
+        return None if tracer is None else self._started(call, tracer, above, content=False)
 
     def writes_span(self, call: ToolCall) -> bool:
         """True if the adapter writes the span of a call itself."""
@@ -470,7 +488,9 @@ class Adapter:
         current = call.parent or trace.get_current_span()
         return not call.is_span(current) and not self.is_instrumented()
 
-    def _started(self, call: ToolCall, tracer: Tracer, *, content: bool) -> Span:
+    def _started(
+        self, call: ToolCall, tracer: Tracer, above: Span | None, *, content: bool
+    ) -> Span:
         known = {"gen_ai.tool.call.id": call.call_id, _AGENT: call.agent}
         attributes = {_OPERATION: "execute_tool", _TOOL: call.tool}
         attributes |= {name: value for name, value in known.items() if value}
@@ -479,7 +499,7 @@ class Adapter:
         span = tracer.start_span(
             # A model's half of a character in it fails a whole batch of an exporter.
             printable(f"execute_tool {call.tool}"),
-            self._context(call.session, call.parent),
+            self._context(call.session, above),
             kind=SpanKind.INTERNAL,
             attributes=attributes,
             start_time=call.began,
@@ -553,6 +573,7 @@ class ToolCall:
         session: Key that the framework has for the run.
         span: The span above, where the framework has one that is not the current one.
         agent: Name of the agent that makes it.
+        run: The span of its run that only the default guard sees, if there is one.
     """
 
     def __init__(  # noqa: PLR0913
@@ -565,6 +586,7 @@ class ToolCall:
         session: str | None = None,
         span: Span | None = None,
         agent: str | None = None,
+        run: Span | None = None,
     ) -> None:
         self.tool = tool
         self.args = args
@@ -574,6 +596,7 @@ class ToolCall:
         self.agent = agent
         self.session = session
         self.parent = span
+        self.run = run
         self._adapter = adapter
         self._found = adapter.find(session, span)
         # The span of the call, if there is one, and the one that only the default guard sees.
@@ -711,8 +734,9 @@ class ToolCall:
         refused = None
         # The name is that of the call's span only where the adapter writes it.
         agent = self.agent if self._adapter.writes_span(self) else None
+        above = self.parent or self.run
         for args in spellings(self.told):
-            refused = flag_refuses(self._found, self.tool, args, agent=agent)
+            refused = flag_refuses(self._found, self.tool, args, agent=agent, span=above)
             if refused is not None:
                 # The span of the refusal has to be one of the same call.
                 self.args = self.told = args
@@ -722,7 +746,7 @@ class ToolCall:
             session = None if self._found is None else self._found.key
             admission = admit(self.tool, self.args, session=session)
             return None if admission.choice is Choice.EXECUTE_SYNC else on_choice(admission)
-        refused = refused or objected(self._found, self.tool, self.args)
+        refused = refused or objected(self._found, self.tool, self.args, span=above)
         if refused is None:
             return None
         said = refused.hint or f"refused: {refused.reason}"

@@ -52,34 +52,53 @@ _RUNTIME: Final = "__pregel_runtime"
 
 
 class _Run:
-    """An outermost run, and its span once the middleware has been called in it.
+    """A run of a graph or a chain, and its spans once the middleware has been called in it.
 
     Attributes:
+        outer: The run around it; None for an outermost one.
+        above: The span that was current when it began.
         session: Key of its session, once the middleware knows it.
+        hidden: The span that only the default guard sees, if there is one.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, outer: _Run | None) -> None:
+        self.outer = outer
+        self.above = trace.get_current_span()
         self.session: str | None = None
+        self.hidden: Span | None = None
         self._began = time.time_ns()
         # Not by `new_lock`: a span starts while it is held, and would wait until it is not.
         self._lock = threading.Lock()
         self._span: Span | None = None
         self._known = False
 
-    def span(self, adapter: Adapter, agent: str | None, session: str | None) -> Span | None:
-        """The span that the adapter opened for the run; None where another is open, or it ended."""
+    def span(
+        self, adapter: Adapter, agent: str | None, session: str | None, above: Span | None
+    ) -> Span | None:
+        """The span that the adapter opened for the run; None where others write it, or it ended.
+
+        The hidden one is in the trace of those of others (`above`), if there are any.
+        """
         with self._lock:
             if not self._known:
                 self._known = True
-                self._span = adapter.start_run_span(agent, session, self._began)
+                place, outer, began = self.above, self.outer, self._began
+                if outer is not None:
+                    around = outer.span(adapter, None, session, above)
+                    # Within a call of the run around it, it is below the call.
+                    place, above = around if place is outer.above else place, outer.hidden or above
+                self.hidden = adapter.start_default_run_span(agent, session, began, above)
+                self._span = adapter.start_run_span(agent, session, began, place)
             return self._span
 
     def end(self, error: BaseException | None) -> None:
-        """Ends the span, if there is one."""
+        """Ends the spans, if there are any."""
         with self._lock:
-            self._known, span, self._span = True, self._span, None
-        if span is not None:
-            end_run(span, error)
+            spans = self._span, self.hidden
+            self._known, self._span, self.hidden = True, None, None
+        for span in spans:
+            if span is not None:
+                end_run(span, error)
 
 
 _running: ContextVar[_Run | None] = ContextVar("loopguard-langchain-run", default=None)
@@ -88,11 +107,13 @@ _running: ContextVar[_Run | None] = ContextVar("loopguard-langchain-run", defaul
 def session_around() -> str | None:
     """The session that the middleware gave the run around; None before it was called there."""
     run = _running.get()
+    while run is not None and run.session is None:
+        run = run.outer
     return None if run is None else run.session
 
 
 class _RunEnds(_callbacks.BaseCallbackHandler):
-    """Tells where outermost runs begin and end, for which a middleware has no hook.
+    """Tells where runs of graphs, and outermost ones, begin and end: a middleware has no hook.
 
     Those of a middleware are nodes of the graph, and the last is not called where a run fails.
     """
@@ -103,9 +124,14 @@ class _RunEnds(_callbacks.BaseCallbackHandler):
     def __init__(self) -> None:
         self._runs: BoundedDict[UUID, _Run] = BoundedDict(_RUNS)
 
-    def on_chain_start(self, *_: Any, run_id: UUID, **known: Any) -> None:
-        if known.get("parent_run_id") is None:
-            run = self._runs[run_id] = _Run()
+    def on_chain_start(
+        self, *_: Any, run_id: UUID, metadata: dict[str, Any] | None = None, **known: Any
+    ) -> None:
+        outermost, facts = known.get("parent_run_id") is None, metadata or {}
+        # Of a graph within a node of another; what runs in its nodes has their place.
+        place = facts.get("checkpoint_ns")
+        if outermost or (place and place == facts.get("langgraph_checkpoint_ns")):
+            run = self._runs[run_id] = _Run(None if outermost else _running.get())
             _running.set(run)
 
     def on_chain_end(self, *_: Any, run_id: UUID, **__: Any) -> None:
@@ -118,6 +144,8 @@ class _RunEnds(_callbacks.BaseCallbackHandler):
         run = self._runs.pop(run_id, None)
         if run is not None:
             run.end(error)
+            if run.outer is not None and _running.get() is run:
+                _running.set(run.outer)
 
 
 _ends: ContextVar[_RunEnds] = ContextVar("loopguard-langchain-ends", default=_RunEnds())  # noqa: B039
@@ -217,7 +245,8 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         """Reports the answer to the guard, if no span does, and output that LangChain refuses."""
         response = getattr(answer, "model_response", answer)
         said, *told = getattr(response, "result", None) or [response]
-        self._adapter.after_model(_answer(said, request.runtime), place.session, place.span)
+        known = _answer(said, request.runtime)
+        self._adapter.after_model(known, place.session, place.span, run=place.hidden)
         known = getattr(response, "structured_response", None) is not None
         if request.response_format is None or known:
             return answer
@@ -237,6 +266,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
             session=place.session,
             span=place.span,
             agent=_agent(request.runtime),
+            run=place.hidden,
         )
 
     def _at(self, runtime: Any) -> _Place:
@@ -251,25 +281,22 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
         begins = run is not None and not self._adapter.knows_run(run)
         own = None if run is None else self._adapter.run_key(run)
         session = key or (own if span is None else None)
-        around = _running.get()
+        around, opened, hidden = _running.get(), None, None
         if around is not None:
             around.session = session
-        opened = self._opened(session, runtime)
+            opened = around.span(self._adapter, _agent(runtime), session, span)
+            hidden = around.hidden
+            if trace.get_current_span() is not around.above:
+                # The application made one current in the run.
+                opened = None
         # Without a span above or a thread, only our name joins what others write below.
         unnamed = instrumented and span is None and key is None
-        place = _Place(session, span, opened, session if opened or unnamed else None)
+        place = _Place(session, span, opened, session if opened or unnamed else None, hidden)
         if begins:
-            self._adapter.begin(key, span or place.opened)
+            self._adapter.begin(key, hidden or span or opened)
         if self._interrupts:
             self._interrupt(place)
         return place
-
-    def _opened(self, session: str | None, runtime: Any) -> Span | None:
-        """The span that is opened for a run outside of any."""
-        run = _running.get()
-        if run is None or trace.get_current_span().get_span_context().is_valid:
-            return None
-        return run.span(self._adapter, _agent(runtime), session)
 
     def _limit(self, runtime: Any) -> Limit | None:
         """Steps of `recursion_limit` that the run has taken; a thread continues the count."""
@@ -294,12 +321,16 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
 
 
 class _Place(NamedTuple):
-    """The place of a run: its key, the span above, the one opened, and the key for spans below."""
+    """The place of a run: its key, the span above, the one opened, and the key for spans below.
+
+    The last is the one opened that only the default guard sees.
+    """
 
     session: str | None
     span: Span | None
     opened: Span | None
     named: str | None
+    hidden: Span | None
 
 
 def _rounds(messages: Sequence[Any]) -> list[Round]:

@@ -28,9 +28,6 @@ if TYPE_CHECKING:
 
 _agents: Any = require("agents", "openai-agents")
 _REFUSED: Final = "refused by the guard"
-_RAISED: Final = "Error running tool (non-fatal)"
-"""What the SDK's tracing says of a tool that raised: what it tells the model asks to try again, as
-an error does that may pass."""
 _OPENINFERENCE: Final = "openinference.instrumentation.openai_agents"
 
 
@@ -126,7 +123,7 @@ class LoopGuardHooks(_agents.RunHooks):
         failed = None if error is None else error["message"]
         # With the SDK's tracing off, only its words to the model say that a tool raised.
         if failed is None and result == _agents.default_tool_error_function(context, Exception()):
-            result = failed = _RAISED
+            failed = str(result)
         self._adapter.finish_call(self._key(context), result, failed)
 
     async def before_function(self, data: Any) -> Any:

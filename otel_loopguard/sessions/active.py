@@ -274,6 +274,23 @@ _ENDS: Final = 256
 """Ended spans that a second end is compared with: two processors of one guard follow each other."""
 
 
+@dataclass(slots=True)
+class Branch:
+    """One of the spans below another at which an agent is at work, told apart by a number.
+
+    Attributes:
+        scope: Its instrumentation scope.
+        name: The span's name.
+        number: No other that was open at the same time has it.
+        ended: When it ended, nanoseconds since the epoch; None while it is open.
+    """
+
+    scope: str
+    name: str
+    number: int
+    ended: int | None = None
+
+
 class ActiveSpan:
     """An open span.
 
@@ -292,6 +309,7 @@ class ActiveSpan:
         top: The topmost run that it is part of, or what may turn out to be one; itself, if it is
             that. None if none is known.
         described: Whether its start told its kind.
+        is_call: Whether its start said that it is a call.
         holds: Whether it is a trace of an SDK, around any number of runs.
         entered: The sessions in which it was taken for a run.
         asked: A key of the question to its agent; None without one, or before `heard`.
@@ -301,7 +319,10 @@ class ActiveSpan:
         unreadable: Whether reading it failed; it is not tried again.
         lane: Which of the runs at the same time it is part of; see `Step.lane`.
         inner: The same of what starts below it: another where it is one of several such runs.
-        calls: Of a topmost run: by their number, the calls below which something started.
+        works: Whether an agent is known to be at work below it.
+        branch: Where it works, which one of those below the span above it is; None for a topmost
+            one, and for those between a branch and what is at work.
+        branches: The newest branches below it, one of a number.
         call: The call that an adapter was making when it started; None for none.
         captured: Arguments and result that an adapter knows, for the guard only; None for none.
     """
@@ -317,9 +338,10 @@ class ActiveSpan:
     said: set[str] | None = None
     ticket: Ticket | None = None
     lane = inner = 0
-    calls: tuple[int, ...] = ()
+    branch: Branch | None = None
+    branches: tuple[Branch, ...] = ()
     described = True
-    ended = followed = heard = holds = runs = unreadable = False
+    ended = followed = heard = holds = is_call = runs = unreadable = works = False
 
     def __init__(
         self, view: SpanView, parent: ActiveSpan | None, session: Session | None, at: int = 0

@@ -8,6 +8,7 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import InternalErrors, attempt
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.evidence.normalize import canonical, key_of
+from otel_loopguard.sessions.active import Branch
 from otel_loopguard.spans.steps import RUNS, holds_runs, is_message, is_nested, is_task, tells_late
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from otel_loopguard.spans.reader import Reader
     from otel_loopguard.spans.views import SpanView
 
-_TOOL: Final = Kind.TOOL
+_TOOL, _MODEL = Kind.TOOL, Kind.MODEL
 _SESSIONS: Final = 8
 """Sessions that one run is a turn of: sub-agents with conversations of their own."""
 _BESIDE: Final = 256
@@ -97,19 +98,49 @@ class SessionResolver:
         if opened.top is None and not (parent is not None and is_message(view.scope)):
             opened.holds = holds_runs(view)
             self._root(opened, step)
+        else:
+            self._works(opened)
 
-    def branches(self, opened: ActiveSpan) -> None:
-        """Tells what starts below a call apart from what is below other open calls of its run."""
-        top, by_id, span_id = opened.top, self._active.by_id, opened.view.span_id
-        if top is None or top is opened:
-            return
-        at = next((at for at, one in enumerate(top.calls) if one not in by_id), len(top.calls))
-        if at < _BESIDE:
-            top.calls = (*top.calls[:at], span_id, *top.calls[at + 1 :])
-            # A call within a call is no other one, nor is the second span of the same call.
-            mine = {span_id, *(one.view.span_id for one in opened.above())}
-            if at and any(one in by_id and one not in mine for one in top.calls):
-                opened.inner = (opened.lane * _BESIDE + at) & _LANES
+    def starts_below(self, opened: ActiveSpan | None) -> None:
+        """Handles what starts below an open span: below a call, an agent is at work."""
+        if opened is not None and opened.is_call and not opened.works:
+            self._works(opened)
+
+    def _works(self, opened: ActiveSpan) -> None:
+        """Tells an agent at work below a span apart from those below others open at the same time.
+
+        It works where a run begins, a model was called, or something starts below a call.
+        """
+        top, path = opened.top, [opened]
+        while (place := path[-1]) is not top and not place.works:
+            place.works = True
+            if place.parent is None:
+                return
+            path.append(place.parent)
+        above = path.pop()
+        if path:
+            number, inner = self._branch(above, path[-1]), above.inner
+            if number:
+                inner = (inner * _BESIDE + number) & _LANES
+            for one in path:
+                one.inner = inner
+
+    @staticmethod
+    def _branch(above: ActiveSpan, opened: ActiveSpan) -> int:
+        """A number that no branch below a span has that was open with this one."""
+        scope, name = opened.view.scope, opened.view.name
+        # Another instrumentation has spans of the same work.
+        beside = [one for one in above.branches if one.scope == scope]
+        taken = {one.number for one in beside if one.ended is None or one.ended > opened.since}
+        # The next round of the same branches may begin in another order.
+        before = (one.number for one in beside if one.name == name and one.number not in taken)
+        number = next(before, -1)
+        if number < 0:
+            number = next(lane for lane in range(_BESIDE + 1) if lane not in taken)
+        opened.branch = Branch(scope, name, number)
+        kept = (one for one in above.branches if one.scope != scope or one.number != number)
+        above.branches = (*kept, opened.branch)[-_BESIDE:]
+        return number
 
     def identify_late(self, opened: ActiveSpan, step: Step | None) -> bool:
         """Identifies a span again when its first child starts, as attributes may arrive late."""
@@ -117,17 +148,21 @@ class SessionResolver:
         self.begins(opened, step)
         return opened.runs
 
-    def ends(self, opened: ActiveSpan, step: Step | None) -> None:
+    def ends(self, opened: ActiveSpan, step: Step | None, at: int) -> None:
         """Handles a span's end, after its session has observed its step."""
+        if opened.branch is not None:
+            opened.branch.ended = at
         if opened.top is opened:
             self._drop(opened)
             run = opened.runs or (step is not None and step.kind in RUNS)
             for session in opened.entered:
-                at = 0 if step is None else step.end or 0
-                session.state.turns.ends(opened.view.span_id, at, run=run)
+                end = 0 if step is None else step.end or 0
+                session.state.turns.ends(opened.view.span_id, end, run=run)
 
     def lost(self, opened: ActiveSpan) -> None:
         """Forgets an open span whose end will not be seen."""
+        if opened.branch is not None:
+            opened.branch.ended = 0
         if opened.top is opened:
             self._drop(opened)
         opened.entered = ()
@@ -196,8 +231,21 @@ class SessionResolver:
     def _enters(self, session: Session, top: ActiveSpan) -> None:
         """Assigns a run to a session: at its start, else at its first step."""
         if session not in top.entered:
+            if not top.entered:
+                self._beside(session, top)
             top.entered = (*top.entered, session)[-_SESSIONS:]
             self._begin(session, top.view.span_id, top.view.start, top.asked, view=top.view)
+
+    def _beside(self, session: Session, top: ActiveSpan) -> None:
+        """Tells a topmost run apart from those of its session that are open in other traces."""
+        trace_id, scope = top.view.trace_id, top.view.scope
+        found = (self._active.by_id.get(one) for one in session.state.turns.open)
+        beside = [one for one in found if one is not None and one.view.trace_id != trace_id]
+        if beside:
+            beside += (one for one in self._tops.get(trace_id, ()) if one is not top)
+            taken = {one.inner for one in beside if one.view.scope == scope}
+            if top.inner in taken:
+                top.inner = next(lane for lane in range(len(taken) + 1) if lane not in taken)
 
     def _begin(  # noqa: PLR0913
         self, session: Session, span_id: int, began: int = 0, said: int | None = None, *,
@@ -247,4 +295,9 @@ class SessionResolver:
             self._comes_first(session, step)
         if step.kind is _TOOL:
             session.state.turns.called(self._active.by_id, step)
+        elif step.kind is _MODEL and opened is not None and opened.parent is not None:
+            above = opened.parent
+            if not above.works and above is not opened.top:
+                self._works(above)
+                step.lane = above.inner
         return session

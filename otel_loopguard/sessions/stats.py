@@ -139,8 +139,8 @@ class Turns:
     """
 
     __slots__ = (
-        "_announced", "_between", "_came_late", "_newest", "_open", "_said", "_trace_id", "calls",
-        "ended", "over",
+        "_announced", "_between", "_came_late", "_newest", "_said", "_trace_id", "calls", "ended",
+        "open", "over",
     )  # fmt: skip
 
     def __init__(self) -> None:
@@ -155,7 +155,7 @@ class Turns:
         self._between: int = 0
         # The newest of the others: its trace, when it began, and how many of its trace there are.
         self._newest: tuple[int, int, int] = (0, 0, 0)
-        self._open: tuple[int, ...] = ()
+        self.open: tuple[int, ...] = ()
 
     def begins(  # noqa: PLR0913
         self, span_id: int, opened: Container[int], said: int | None = None, *,
@@ -175,11 +175,11 @@ class Turns:
             root: Whether nothing is above it.
             inner: Whether a run may be above it that will come later.
         """
-        if span_id in self._open and span_id in opened:
+        if span_id in self.open and span_id in opened:
             return None
-        still = tuple(one for one in self._open if one in opened)
-        self.over = self.over or len(still) < len(self._open)
-        self._open = (*still, span_id)[-_MOST:]
+        still = tuple(one for one in self.open if one in opened)
+        self.over = self.over or len(still) < len(self.open)
+        self.open = (*still, span_id)[-_MOST:]
         if still:
             return None
         trace, began, count = self._newest
@@ -218,21 +218,21 @@ class Turns:
 
     def began(self) -> None:
         """Counts everything so far as a run whose start was not seen."""
-        if not self._open:
+        if not self.open:
             self.over, self._between = True, 0
 
     def ends(self, span_id: int, at: int = 0, *, run: bool) -> None:
         """Ends a run, or a span that was taken for one."""
-        if span_id in self._open:
-            self._open = tuple(one for one in self._open if one != span_id)
-            self.over, self.ended = self.over or (run and not self._open), at
+        if span_id in self.open:
+            self.open = tuple(one for one in self.open if one != span_id)
+            self.over, self.ended = self.over or (run and not self.open), at
 
     def called(self, opened: Container[int], step: Step) -> None:
         """Counts a tool call."""
         if self._announced:
             self.calls += 1
             return
-        for one in self._open:
+        for one in self.open:
             if one in opened:
                 self.calls += 1
                 return

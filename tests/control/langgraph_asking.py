@@ -2,7 +2,8 @@
 
 Run with one argument: `thread` invokes with a `thread_id`, `run` without, `async` in asyncio with
 one, `adapter` without any instrumentation behind the middleware, and `unseen` without both, while
-another session is aborted. Prints one JSON object.
+another session is aborted; `early` and `lost` are the last two with a `thread_id`, while another
+session is aborted. Prints one JSON object.
 """
 
 import asyncio
@@ -24,9 +25,9 @@ way = sys.argv[1]
 guard = LoopGuard()
 provider = TracerProvider()
 provider.add_span_processor(LoopGuardSpanProcessor(guard))
-if way not in ("adapter", "unseen"):
+if way in ("thread", "run", "async"):
     LangChainInstrumentor().instrument(tracer_provider=provider)
-elif way == "unseen":
+elif way != "adapter":
     guard.bind(1, "another")
     control.abort("another")
 told, ran, refused = [], [], []
@@ -71,12 +72,13 @@ async def ask_later(state: State) -> State:
 graph = StateGraph(State)
 graph.add_node("ask", ask_later if way == "async" else ask)
 calls = LoopGuardMiddleware(tracer_provider=provider).wrap_tool_call
-graph.add_node("act", ToolNode([search], wrap_tool_call=calls) if way == "adapter" else act)
+by_adapter = way in ("adapter", "early")
+graph.add_node("act", ToolNode([search], wrap_tool_call=calls) if by_adapter else act)
 graph.add_edge(START, "ask")
 graph.add_edge("ask", "act")
 graph.add_conditional_edges("act", lambda state: "ask" if state["turns"] < 12 else END)
 config = {"recursion_limit": 60}
-if way in ("thread", "async"):
+if way not in ("run", "adapter", "unseen"):
     config["configurable"] = {"thread_id": "thread-1"}
 made = graph.compile()
 stop = None

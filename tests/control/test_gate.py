@@ -334,20 +334,21 @@ _NO_CONTEXT = pytest.mark.skipif(
 
 
 @pytest.mark.parametrize(
-    "way", ["thread", "run", pytest.param("async", marks=_NO_CONTEXT), "adapter"]
+    "way", ["thread", "run", pytest.param("async", marks=_NO_CONTEXT), "adapter", "early"]
 )
 def test_a_node_of_langgraph_is_in_the_session_of_its_run(langgraph: Interpreter, way: str) -> None:
     """No span is the current one: `thread_id`, the run's own span or the adapter tell."""
     found, said = _run(langgraph, way)
     assert (found["told"], found["ran"]) == (2, 4)
     # The adapter refuses calls itself, where the node asks whether one is refused.
-    assert set(found["refused"]) == (set() if way == "adapter" else {"deny"})
+    assert set(found["refused"]) == (set() if way in ("adapter", "early") else {"deny"})
     assert "asks where no session is known" not in said
 
 
-def test_where_no_session_can_be_told_it_is_said(langgraph: Interpreter) -> None:
+@pytest.mark.parametrize("way", ["unseen", "lost"])
+def test_where_no_session_can_be_told_it_is_said(langgraph: Interpreter, way: str) -> None:
     """Once, with what to do; the run goes on."""
-    found, said = _run(langgraph, "unseen")
+    found, said = _run(langgraph, way)
     assert found == {"told": 0, "ran": 12, "refused": [], "stop": None}
     assert said.count("asks where no session is known") == 1
     assert "otel_loopguard.session(key)" in said

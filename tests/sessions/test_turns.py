@@ -22,6 +22,7 @@ from tests.tables import rows
 
 ANSWER = "No results were found for Paris, in any of the sources that were asked."
 KINDS = {name: json.loads(has) for name, has in (row.values for row in rows(__file__, "kinds"))}
+CHAT = {"gen_ai.operation.name": "chat"}
 FOUND = {"tool.name": "search", "input.value": '{"q": "x"}', "output.value": ANSWER}
 
 
@@ -166,6 +167,77 @@ def test_runs_at_the_same_time_repeat_nothing_of_each_other(app: App, around: st
             assert not control.refused("search", {"q": "x"})
         with trace.use_span(runs[3]), pytest.raises(LoopGuardAbort):
             app.work(9)
+
+
+class Graph:
+    """A graph under OpenInference, or agents of any other framework; each branch asks its model."""
+
+    def __init__(self, app: App, kind: str) -> None:
+        self.app, self.kind = app, kind
+        self.chains = app.provider.get_tracer("openinference.instrumentation.langchain")
+
+    def span(self, name: str) -> trace.Span:
+        if self.kind == "nodes":
+            kind = {"openinference.span.kind": "CHAIN"}
+            return self.chains.start_span(name, attributes=kind)
+        return self.app.tracer.start_span("invoke_agent looper", attributes=KINDS["genai"])
+
+    def within(self) -> ExitStack:
+        """The session; but for runs in traces of their own, a run around them."""
+        stack = self.app.within("session")
+        if self.kind != "traces":
+            stack.enter_context(trace.use_span(self.span("LangGraph"), end_on_exit=True))
+        return stack
+
+    def works(self, branch: trace.Span, times: int = 1) -> None:
+        for _ in range(times):
+            with trace.use_span(branch), trace.use_span(self.span("agent"), end_on_exit=True):
+                self.app.tracer.start_span("chat", attributes=CHAT).end()
+                self.app.work()
+
+
+@pytest.mark.parametrize("kind", ["nodes", "agents", "traces"])
+def test_branches_of_a_graph_repeat_nothing_of_each_other(app: App, kind: str) -> None:
+    """Each ends before the next asks its model; they were open at the same time all the same."""
+    graph = Graph(app, kind)
+    with graph.within():
+        opened = [graph.span("node") for _ in range(8)]
+        stuck = opened.pop()
+        for branch in opened:
+            graph.works(branch)
+            branch.end()
+        assert app.said == []
+        graph.works(stuck, 4)
+        assert app.said == ["hint", "deny"]
+
+
+@pytest.mark.parametrize("kind", ["nodes", "agents", "traces"])
+def test_branches_that_begin_again_are_the_same_ones(app: App, kind: str) -> None:
+    """A graph that comes back to a node repeats itself, beside a branch that stays open, too."""
+    graph = Graph(app, kind)
+    with graph.within():
+        beside = graph.span("another")
+        graph.works(beside)
+        for _ in range(4):
+            node = graph.span("node")
+            graph.works(node)
+            node.end()
+    assert app.said == ["hint", "deny"]
+
+
+def test_parallel_calls_in_nodes_of_their_own_are_those_of_one_agent(app: App) -> None:
+    """LangGraph has a node for each call of a message."""
+    graph = Graph(app, "nodes")
+    with graph.within():
+        for number in range(8):
+            nodes = [graph.span("tools") for _ in range(2)]
+            for at, node in enumerate(nodes):
+                with trace.use_span(node, end_on_exit=True):
+                    if at == number % 2:
+                        app.work()
+                    else:
+                        tool_call(app.tracer, args=f'{{"q": {number}}}', result=f"Page {number}")
+    assert "deny" in app.said
 
 
 def test_a_held_escalation_outlives_the_turn() -> None:

@@ -19,9 +19,9 @@ from langchain_core.outputs import ChatGeneration, ChatResult
 from langchain_core.tools import tool
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.errors import GraphRecursionError
-from langgraph.graph import START, MessagesState, StateGraph
+from langgraph.graph import END, START, MessagesState, StateGraph
 from langgraph.prebuilt import ToolNode
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Send, interrupt
 from opentelemetry import trace
 from pydantic import BaseModel
 
@@ -314,6 +314,52 @@ def a_graph_of_ones_own() -> object:
     return {**counts, "told": told[:4], "then": [*{*told[4:]}]}
 
 
+def branches_of_a_graph() -> object:
+    """Five at the same time begin with the same search; five runs of a node go in circles."""
+
+    def ran(build: Callable[[], StateGraph[Any]], thread: str) -> list[str]:
+        Agent.decided.clear()
+        with suppress(LoopGuardAbort):
+            build().compile().invoke(
+                {"messages": []}, {"configurable": {"thread_id": thread}, "max_concurrency": 8}
+            )
+        return [one for one in Agent.decided if "identical_call" in one]
+
+    def together() -> StateGraph[Any]:
+        begun, searched = threading.Barrier(5), [threading.Event() for _ in range(6)]
+        searched[0].set()
+
+        def branch(number: int) -> object:
+            def script(turn: int, _: str) -> list[Any]:
+                if turn > 1:
+                    searched[number + 1].set()
+                    return []
+                begun.wait(20)
+                searched[number].wait(20)
+                return [SEARCH]
+
+            Agent(script).run()
+            return {}
+
+        graph = StateGraph(MessagesState).add_node("branch", branch)
+        return graph.add_conditional_edges(
+            START, lambda _: [Send("branch", number) for number in range(5)], ["branch"]
+        )
+
+    def in_turn() -> StateGraph[Any]:
+        left = [*range(5)]
+
+        def node(state: MessagesState) -> object:
+            left.pop()
+            Agent(turns([SEARCH])).run()
+            return {}
+
+        graph = StateGraph(MessagesState).add_node("node", node).add_edge(START, "node")
+        return graph.add_conditional_edges("node", lambda _: "node" if left else END)
+
+    return {"together": ran(together, "thread-fan"), "in_turn": ran(in_turn, "thread-round")}
+
+
 def adds_no_node() -> object:
     """A limit of steps is reached no sooner than without the middleware."""
     agent = Agent(always())
@@ -324,5 +370,6 @@ def adds_no_node() -> object:
 run.main(
     Agent, without_arguments, two_runs_in_one_trace, langfuse_in_asyncio, hint_in_state,
     refused_result, interrupted, in_a_running_loop, one_trace, a_tool_that_interrupts,
-    a_tool_that_commands, a_graph_of_ones_own, adds_no_node, wrong_output, live=True,
+    a_tool_that_commands, a_graph_of_ones_own, branches_of_a_graph, adds_no_node, wrong_output,
+    live=True,
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import itertools
 import json
 from contextlib import nullcontext
 
@@ -140,6 +141,27 @@ def untraced():
     return two_runs(make) | failing(make)
 
 
+def agent_as_tool():
+    """With its own hooks and the SDK's tracing off, it is part of the run: its stop ends both."""
+    off = agents.RunConfig(tracing_disabled=True)
+    sub = Agent(always(SEARCH), run_config=off)
+    tool = sub.agent.as_tool("sub", "Searches.", **sub.options)
+    looper = Agent(always(("sub", {"input": "x"})), tools=[tool], run_config=off)
+    looper.stopped()
+    return [len(sub.ran), len(looper.requests)]
+
+
+def quoted_error():
+    """A hint quotes what the model was told of a failure, with the SDK's tracing off, too."""
+    off = agents.RunConfig(tracing_disabled=True)
+    looper = Agent(always(("fail", {"query": "x"})), run_config=off)
+    looper.stopped()
+    told = looper.requests[-1]
+    hints = [text for role, text in itertools.chain(*looper.requests) if role == "user"]
+    quotes = {text.split('"')[1] for text in hints if "error: " in text}
+    return bool(quotes) and quotes <= {text for _, text in told}
+
+
 def the_last_output():
     """What is kept of a call that was refused says why, and the stop knows the whole run."""
     session = agents.SQLiteSession("c-2")
@@ -202,4 +224,7 @@ def approved():
     return [looper.count(lambda one=one: asyncio.run(work(one)))["ran"] for one in places]
 
 
-run.main(Agent, approved, mcp, untraced, the_last_output, own_guardrail, raising, live=True)
+run.main(
+    Agent, approved, mcp, untraced, agent_as_tool, quoted_error, the_last_output, own_guardrail,
+    raising, live=True,
+)  # fmt: skip
