@@ -286,7 +286,7 @@ class NothingNew(BaseDetector):
     """Were most of the newest calls made before, and told nothing new?
 
     Counts: of the last 12 rounds of an agent those in which each call was made before and its
-    answer had no new words; nine are reported.
+    answer had no new words; nine are reported, the newest among them.
     Leaves alone: waits and rests; what a user asks for once more; files that are read again.
     Cannot see: arguments or answers not captured; calls or answers always worded differently.
     """
@@ -316,7 +316,7 @@ class NothingNew(BaseDetector):
         newest.append((call, known))
         keep(self._agents, evidence.agent, (newest, evidence.round), 32)
         count, threshold = sum(known for _, known in newest), _SHARE * _LAST
-        if count < threshold or len({call for call, _ in newest}) < _SEVERAL:
+        if not known or count < threshold or len({call for call, _ in newest}) < _SEVERAL:
             return None
         return self.found("nothing_new", count, threshold, _NOTHING_NEW, last=len(newest))
 
