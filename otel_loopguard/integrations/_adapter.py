@@ -423,15 +423,23 @@ class Adapter:
             start_time=began if timed else None,
         ).end()
 
-    def handed_off(
-        self, target: str, source: str | None, message: object = None, *, session: str | None = None
+    def handed_off(  # noqa: PLR0913
+        self,
+        target: str,
+        source: str | None,
+        message: object = None,
+        *,
+        session: str | None = None,
+        span: Span | None = None,
+        run: Span | None = None,
     ) -> None:
         """An agent handed the work to another, in a way that is no call of a tool.
 
         On the trace it is the call of a tool `transfer_to_<agent>`, where nothing else writes it.
         """
         args = {} if message is None else {"message": message}
-        with self.tool_call(f"transfer_to_{target}", args, session=session, agent=source):
+        tool = f"transfer_to_{target}"
+        with self.tool_call(tool, args, session=session, agent=source, span=span, run=run):
             pass
 
     def start_call(self, key: Hashable, call: ToolCall) -> None:
@@ -610,6 +618,11 @@ class ToolCall:
         self.began: int | None = None
         self._block: AbstractContextManager[object] | None = None
         self._outer: CurrentCall | None = None
+
+    @property
+    def spans(self) -> tuple[Span | None, Span | None]:
+        """Its span, if there is one, and the one that only the default guard sees."""
+        return self._span, self._default_span
 
     def refusal(self) -> str | None:
         """Before the call: waits while the session is paused; returns the text of a refusal."""

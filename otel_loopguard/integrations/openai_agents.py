@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import functools
+import time
 import weakref
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Final, TypedDict
 
 from opentelemetry import trace
 
@@ -22,6 +24,7 @@ from otel_loopguard.integrations._adapter import (
 )
 
 if TYPE_CHECKING:
+    from opentelemetry.trace import Span
     from typing_extensions import Unpack
 
     from otel_loopguard.integrations._adapter import Options
@@ -29,6 +32,53 @@ if TYPE_CHECKING:
 _agents: Any = require("agents", "openai-agents")
 _REFUSED: Final = "refused by the guard"
 _OPENINFERENCE: Final = "openinference.instrumentation.openai_agents"
+
+
+class _Spans(TypedDict, total=False):
+    """The spans of a run where nothing else writes them, as the adapter takes them."""
+
+    span: Span | None
+    run: Span | None  # which only the default guard sees
+
+
+class _Inside:
+    """The runs of agents inside of a call, whose spans tell apart what runs at the same time.
+
+    Where a run fails it has no `on_agent_end`: its spans end with this object.
+    """
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self._runs: dict[int, _Spans] = {}
+        weakref.finalize(self, _end_all, self._runs).atexit = False
+
+    def begin(self, adapter: Adapter, usage: object, agent: str, session: str | None) -> None:
+        """Starts the spans of a run, which is told by what it counts its usage with."""
+        if id(usage) not in self._runs:
+            above, hidden = self.call.spans
+            began = time.time_ns()
+            self._runs[id(usage)] = {
+                "span": adapter.start_run_span(agent, session, began, above),
+                "run": adapter.start_default_run_span(agent, session, began, hidden),
+            }
+
+    def end(self, usage: object) -> None:
+        """Ends the spans of a run."""
+        _end_all({0: self._runs.pop(id(usage), {})})
+
+    def spans(self, usage: object) -> _Spans:
+        """The spans of a run."""
+        return self._runs.get(id(usage), {})
+
+
+def _end_all(runs: dict[int, _Spans]) -> None:
+    for spans in runs.values():
+        for span in (spans.get("span"), spans.get("run")):
+            if span is not None:
+                span.end()
+
+
+_inside: ContextVar[_Inside | None] = ContextVar("loopguard-openai-agents-call", default=None)
 
 
 class LoopGuardHooks(_agents.RunHooks):
@@ -69,11 +119,21 @@ class LoopGuardHooks(_agents.RunHooks):
     async def on_agent_start(self, context: Any, agent: Any) -> None:
         """Puts the guardrail on the function tools of an agent that begins."""
         self._enter(context)
+        session, inside = self._session(context), _inside.get()
         if not context.usage.requests:
-            self._adapter.begin(self._session(context))
+            self._adapter.begin(session)
+        if inside is not None:
+            inside.begin(self._adapter, context.usage, agent.name, session)
         for tool in agent.tools:
             if isinstance(tool, _agents.FunctionTool) and _guardrail not in _guardrails(tool):
                 tool.tool_input_guardrails = [*_guardrails(tool), _guardrail]
+
+    async def on_agent_end(self, context: Any, agent: Any, output: object) -> None:
+        """Ends the spans of a run inside of a call."""
+        del agent, output
+        inside = _inside.get()
+        if inside is not None:
+            inside.end(context.usage)
 
     async def on_llm_start(
         self, context: Any, agent: Any, system_prompt: str | None, input_items: list[Any]
@@ -94,19 +154,25 @@ class LoopGuardHooks(_agents.RunHooks):
         details = getattr(response.usage, "input_tokens_details", None)
         cached = getattr(details, "cached_tokens", None)
         answer = answer.with_usage(response.usage).with_cache(cached)
-        self._adapter.after_model(answer, self._session(context))
+        self._adapter.after_model(answer, self._session(context), **self._spans(context))
 
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         """Reports the handoff to the guard, if no span does."""
-        self._adapter.handed_off(to_agent.name, from_agent.name, session=self._session(context))
+        self._adapter.handed_off(
+            to_agent.name, from_agent.name, session=self._session(context), **self._spans(context)
+        )
 
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         """Waits while the session is paused, and begins the call's span if it has none."""
-        call = self._call(context, agent, tool.name)
-        asked = _running.get(id(context.usage)) is self and _guardrail in _guardrails(tool)
         self._enter(context)
-        with raising_as(_agents.AgentsException):
-            said = None if asked else await call.refusal_async()
+        inside, said = _inside.get() if _guardrail in _guardrails(tool) else None, None
+        if inside is not None and inside.call.call_id == context.tool_call_id:
+            # The guardrail has asked.
+            call = inside.call
+        else:
+            call = self._call(context, agent, tool.name)
+            with raising_as(_agents.AgentsException):
+                said = await call.refusal_async()
         if said is not None and isinstance(tool, _agents.FunctionTool):
             _answer_with(said, tool, context.tool_call_id)
         elif isinstance(context, _agents.tool_context.ToolContext):
@@ -132,6 +198,8 @@ class LoopGuardHooks(_agents.RunHooks):
         with raising_as(_agents.AgentsException):
             said = await call.refusal_async()
         if said is None:
+            # Each call has a task of its own, and the runs in it are below the call.
+            _inside.set(_Inside(call))
             return _agents.ToolGuardrailFunctionOutput.allow()
         _say_refused()
         return _agents.ToolGuardrailFunctionOutput.reject_content(said)
@@ -154,7 +222,12 @@ class LoopGuardHooks(_agents.RunHooks):
             call_id=getattr(context, "tool_call_id", None),
             session=self._session(context),
             agent=agent.name,
+            **self._spans(context),
         )
+
+    def _spans(self, context: Any) -> _Spans:
+        inside = _inside.get()
+        return {} if inside is None else inside.spans(context.usage)
 
     def _limit(self, context: Any) -> Limit | None:
         """Turns that the run has taken, including this one."""

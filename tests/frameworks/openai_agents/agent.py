@@ -20,6 +20,7 @@ from tests.frameworks.looper import (
     always,
     failing,
     read,
+    turns,
     two_runs,
 )
 from tests.frameworks.scripted import Run
@@ -151,6 +152,31 @@ def agent_as_tool():
     return [len(sub.ran), len(looper.requests)]
 
 
+def agents_at_once():
+    """Eight calls of an agent, with the SDK's tracing off: one after the other searches once."""
+
+    class InTurn(Model):
+        free = asyncio.Semaphore()
+
+        async def get_response(self, system_instructions, input, *_args, **_options):  # noqa: A002
+            if len(input) == 1:
+                await self.free.acquire()
+            else:
+                self.free.release()
+            return await super().get_response(system_instructions, input)
+
+    off = agents.RunConfig(tracing_disabled=True)
+    sub = Agent(lambda _, told: () if "No results." in told else [SEARCH], run_config=off)
+    sub.agent.model = InTurn(sub)
+    tool = sub.agent.as_tool("sub", "Searches.", **sub.options)
+    calls = [("sub", {"input": str(number)}) for number in range(8)]
+    looper = Agent(turns(calls), tools=[tool], run_config=off)
+    looper.decided.clear()
+    looper.run()
+    told = [one for one in looper.decided if not one.startswith("allow")]
+    return {"ran": len(sub.ran), "told": told}
+
+
 def quoted_error():
     """A hint quotes what the model was told of a failure, with the SDK's tracing off, too."""
     off = agents.RunConfig(tracing_disabled=True)
@@ -225,6 +251,6 @@ def approved():
 
 
 run.main(
-    Agent, approved, mcp, untraced, agent_as_tool, quoted_error, the_last_output, own_guardrail,
-    raising, live=True,
+    Agent, approved, mcp, untraced, agent_as_tool, agents_at_once, quoted_error, the_last_output,
+    own_guardrail, raising, live=True,
 )  # fmt: skip
