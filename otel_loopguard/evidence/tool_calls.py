@@ -33,7 +33,7 @@ from otel_loopguard.evidence.normalize import (
 )
 from otel_loopguard.evidence.outcomes import prepare
 from otel_loopguard.evidence.plans import keeps_plan
-from otel_loopguard.evidence.weight import Frame, Pace, RepeatBaseline, weigh
+from otel_loopguard.evidence.weight import Frame, Pace, RepeatBaseline, may_act, weigh
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -153,7 +153,8 @@ _RECORD: Final = 120
 _CHANGES: Final = 128
 """Changes that are remembered, to open no epoch twice: one made before is none."""
 _READERS: Final = 8
-"""Agents with a sketch of their own of what they have seen (8 KiB each); others share one."""
+"""Agents with a sketch of their own of what they have seen (8 KiB each), and a pace; others share
+one."""
 _NOTHING_NEW: Final = 0.1
 """New share of an answer that is next to nothing."""
 _DIGITS: Final = b"0123456789"
@@ -259,7 +260,7 @@ class ToolCallExtractor:
 
     __slots__ = (
         "_answers", "_asked", "_before", "_calls", "_edited", "_frame", "_habits", "_novelty",
-        "_pace", "_paid", "_progress", "_rounds", "_said", "_settings", "_shown", "_tools",
+        "_paces", "_paid", "_progress", "_rounds", "_said", "_settings", "_shown", "_tools",
         "_versions", "_viewer", "_writes",
     )  # fmt: skip
 
@@ -269,7 +270,8 @@ class ToolCallExtractor:
         self._calls = calls.Calls(settings)
         self._versions = calls.Versions()
         self._frame = Frame()
-        self._rounds, self._pace, self._habits = Rounds(), Pace(), RepeatBaseline()
+        self._rounds, self._habits = Rounds(), RepeatBaseline()
+        self._paces = {0: Pace()}
         # By tool, the arguments of its last call, the length of its longest answer, what was in the
         # last, and how many different calls in a row were answered by that.
         self._tools: dict[str, tuple[str, int, int | None, int]] = {}
@@ -296,7 +298,7 @@ class ToolCallExtractor:
 
         Their arguments are gone: what the next call of such a tool asks for may be another item.
         """
-        self._pace.follow(pace)
+        self._pace(0).follow(pace)
         self._rounds.follow(rounds)
         self._habits = habits
         self._before = frozenset(tools)
@@ -307,7 +309,7 @@ class ToolCallExtractor:
         if step.kind is _TOOL:
             return self.evidence(step)
         if step.kind is Kind.AGENT:
-            self._pace.ran(0.0 if step.parent_id is None else self._answered(step))
+            self._pace(step.lane).ran(0.0 if step.parent_id is None else self._answered(step))
             return None
         if self._answers is not None:
             self._said = step.text and step.text[:_ANSWER]
@@ -315,9 +317,17 @@ class ToolCallExtractor:
         self._paid += step.cost or 0.0
         if step.start and step.end:
             # Without its start nobody knows how long it thought.
-            self._pace.thought(step.end - step.start)
+            self._pace(step.lane).thought(step.end - step.start)
         self._rounds.asked(agent_key(maker_of(step)))
         return None
+
+    def _pace(self, lane: int) -> Pace:
+        """The pace of one of several agents at the same time."""
+        if lane not in self._paces:
+            if len(self._paces) == _READERS:
+                return self._paces[0]
+            self._paces[lane] = Pace()
+        return self._paces[lane]
 
     def _answered(self, run: Step) -> float:
         """New part of what an agent's run within another one answered, as far as it is seen."""
@@ -379,7 +389,7 @@ class ToolCallExtractor:
         found.began = min(step.start + slept, found.time) if step.start else 0
         works = not (found.idle or vain)
         alike = alike if found.content == shown else 0
-        since = self._pace.add(found, found.began, works=works, turn=progress.turn, alike=alike)
+        since = self._since(found, step.lane, works=works, alike=alike)
         found.fresh, found.changed = since.fresh, since.changed
         found.anew = since.fresh and since.equal
         # What is left of a threshold as a budget is used.
@@ -410,6 +420,16 @@ class ToolCallExtractor:
             self._open_epoch(found, call)
         self._count(found)
         return found
+
+    def _since(self, found: Evidence, lane: int, *, works: bool, alike: int) -> Since:
+        """What was between a call and the same one before; nothing that other agents only read."""
+        pace = self._pace(lane)
+        since = pace.add(found, found.began, works=works, turn=self._progress.turn, alike=alike)
+        if len(self._paces) > 1 and may_act(found):
+            for other in self._paces.values():
+                if other is not pace:
+                    other.did(found, since, works=works, alike=alike)
+        return since
 
     def _wait(self, step: Step, found: Evidence, since: Since) -> None:
         """Counts a look at what is not ready; other work, or what came of a call, ends a wait."""

@@ -224,8 +224,13 @@ _SLOW: Final = 5
 """Gaps from which on a model is taken to be slower: before fewer its agent may have waited."""
 
 
+def may_act(call: Evidence) -> bool:
+    """True if a call may have changed something: what runs code may, whatever it answers."""
+    return call.effect is not _WAIT and (call.runs_code or call.effect is not _READ)
+
+
 class Pace:
-    """Remembers the newest 64 different calls of a session, and what was between them."""
+    """Remembers the newest 64 different calls of an agent, and what was between them."""
 
     __slots__ = (
         "_acts", "_calls", "_end", "_gaps", "_known", "_learns", "_news", "_rests", "_runs",
@@ -281,22 +286,10 @@ class Pace:
             # What was done in another turn of the user is done anew.
             since = since._replace(fresh=True)
         self._calls += 1
-        # What runs code may change anything, whatever it answers.
-        looks = call.effect is _READ and not call.runs_code
-        waits = call.effect is _WAIT
-        self._works += works
-        if works and not call.failing:
-            if since.fresh or since.changed:
-                # A look that never gave this answer before shows that something has moved.
-                news = 1.0 if since.changed or not looks else call.novelty
-                news = 1.0 if news is None else news
-                self._news += news
-                unknown = call.effect is _UNKNOWN_EFFECT and not call.runs_code
-                self._worth += news * _ALIKE / (_ALIKE + alike) if unknown else news
-            else:
-                self._acts += not (looks or waits)
+        self.did(call, since, works=works, alike=alike)
         # Who calls a tool that does nothing else means to give it time, however long that is; and
         # what answers with a page has worked, and not waited.
+        waits = call.effect is _WAIT
         gave = max(took, _WRONG_S) if waits else _GIVEN * took * (1.0 - says(call.outcome_size))
         self._rests.extend((rest, gave))
         del self._rests[: -2 * CALLS]
@@ -307,6 +300,21 @@ class Pace:
             )
             keep(self._known, call.call, (counted, *answers, call.outcome), CALLS)
         return since
+
+    def did(self, call: Evidence, since: Since, *, works: bool, alike: int) -> None:
+        """Counts what a call brought or may have changed: its own, or another agent's beside it."""
+        self._works += works
+        if works and not call.failing:
+            acts = may_act(call)
+            if since.fresh or since.changed:
+                # A look that never gave this answer before shows that something has moved.
+                news = 1.0 if since.changed or acts or call.effect is _WAIT else call.novelty
+                news = 1.0 if news is None else news
+                self._news += news
+                unknown = call.effect is _UNKNOWN_EFFECT and not call.runs_code
+                self._worth += news * _ALIKE / (_ALIKE + alike) if unknown else news
+            else:
+                self._acts += acts
 
     def _rest(self, start: int, *, fresh: bool) -> tuple[float, float]:
         """Seconds of rest before a call that starts, and seconds more that may have been one."""

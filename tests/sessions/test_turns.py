@@ -10,7 +10,7 @@ import pytest
 from opentelemetry import trace
 
 import otel_loopguard
-from otel_loopguard import LoopGuard, LoopGuardAbort, control
+from otel_loopguard import LoopGuard, LoopGuardAbort, control, set_testing
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.integrations._adapter import Adapter
@@ -209,6 +209,30 @@ def test_branches_of_a_graph_repeat_nothing_of_each_other(app: App, kind: str) -
         assert app.said == []
         graph.works(stuck, 4)
         assert app.said == ["hint", "deny"]
+
+
+@pytest.mark.parametrize("kind", ["nodes", "agents", "traces"])
+@pytest.mark.parametrize(
+    ("page", "rest", "said"), [("{id} is about {id}", 0, ["hint", "deny"]), ("empty", 10, [])]
+)
+def test_what_another_branch_reads_says_nothing_of_this_one(
+    app: App, kind: str, page: str, rest: int, said: list[str]
+) -> None:
+    """Its news does not excuse one that repeats itself, nor its haste accuse one that waits."""
+    graph, read = Graph(app, kind), 0
+    with set_testing() as testing, graph.within():
+        repeating, reading = graph.span("node"), graph.span("node")
+        for _ in range(12 if rest else 4):
+            graph.works(repeating)
+            for _ in range(rest or 2):
+                read += 1
+                with trace.use_span(reading):
+                    app.tracer.start_span("chat", attributes=CHAT).end()
+                    text = page.format(id=uuid.uuid5(uuid.NAMESPACE_DNS, str(read)))
+                    tool_call(app.tracer, "read_page", f'{{"page": {read}}}', text)
+                if rest:
+                    testing.advance(1)
+    assert app.said == said
 
 
 @pytest.mark.parametrize("kind", ["nodes", "agents", "traces"])
