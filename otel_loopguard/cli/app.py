@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from otel_loopguard._util.text import printable
 from otel_loopguard.cli import hook
 from otel_loopguard.cli.output import Format, drop_output, keep_faults, open_streams, say
 from otel_loopguard.errors import LoopGuardError
@@ -378,7 +377,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
     """Replays millions of sessions: decisions as Parquet, and a page with a summary."""
     from otel_loopguard.cli.backtest import print_backtest  # noqa: PLC0415
 
-    given = [_settings(settings), *([_settings(compare, "--compare")] if compare else [])]
+    given = [_settings(settings), *([_settings(compare)] if compare else [])]
     return print_backtest(source, given, out, where=where, engine=engine, jobs=jobs, memory=memory)
 
 
@@ -557,14 +556,12 @@ def _send(store: str | None, socket: str | None, **request: str | None) -> int:
     return live.send_request(live.transport_to(store, socket), **request)
 
 
-def _settings(file: str | None, option: str = "--settings") -> Settings:
+def _settings(file: str | None) -> Settings:
     """The settings of a file, with those of the environment above them."""
     from otel_loopguard.settings import Settings  # noqa: PLC0415
 
     if file is None:
         return Settings()
-    if not Path(file).is_file():
-        msg = printable(f"{option} {file}: there is no such file")
-        raise typer.BadParameter(msg)
+    found = Settings.from_file(Path(file))
     os.environ["LOOPGUARD_SETTINGS_FILE"] = file  # for the worker processes
-    return Settings.from_file(file)
+    return found
