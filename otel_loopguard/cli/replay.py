@@ -33,7 +33,7 @@ from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.integrations.own_loop import Refusal, turn
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
-from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
+from otel_loopguard.sdk.provider import setup
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.reader import Reader
 
@@ -363,7 +363,7 @@ def run_demo() -> int:
     """Shows both, and returns the exit code: 0 if the live agent was stopped."""
     out = console()
     out.print(Text("A live agent. Its spans reach the guard by one line:", style="bold"))
-    out.print("    provider.add_span_processor(LoopGuardSpanProcessor())\n", markup=False)
+    out.print("    otel_loopguard.setup()\n", markup=False)
     stopped = _live()
     recorded = "A recorded run (InterCode, gpt-3.5 at a SQL database), replayed on its trace:"
     out.print(Text(f"\n{recorded}", style="bold"))
@@ -382,7 +382,7 @@ def _live() -> bool:
         return _FOUND
 
     provider = TracerProvider()
-    provider.add_span_processor(LoopGuardSpanProcessor())
+    setup(LoopGuard(), tracer_provider=provider)
     said = "Let me search the knowledge base."
     try:
         with turn(agent="support", tracer_provider=provider) as run:
