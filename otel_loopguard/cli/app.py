@@ -24,6 +24,8 @@ _RECORDED: Final = "Recorded runs"
 _AGENTS: Final = "Agents elsewhere"
 _LIVE: Final = "Live sessions"
 """Headings of the list of commands."""
+_PLAN_CHARS: Final = 65_536
+"""Characters of a plan that are read: a request has room for fewer, and is refused with more."""
 
 
 class _Commands(TyperGroup):
@@ -525,9 +527,12 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
     ],
     guidance: Guidance = None,
     plan: Annotated[
-        str | None,
+        typer.FileText | None,
         typer.Option(
-            "--plan", metavar="FILE", help="With modify_plan: JSON list of the new tasks, or -."
+            metavar="FILE",
+            encoding="utf-8",
+            errors="replace",
+            help="With modify_plan: JSON list of the new tasks, or -.",
         ),
     ] = None,
     limit: Annotated[
@@ -543,9 +548,10 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
     socket: Socket = None,
 ) -> int:
     """Answers an escalation."""
+    tasks = None if plan is None else plan.read(_PLAN_CHARS)
     return _send(
         store, socket,
-        op="answer", escalation=escalation, answer=said, guidance=guidance, by=by, plan=plan,
+        op="answer", escalation=escalation, answer=said, guidance=guidance, by=by, plan=tasks,
         limit=limit,
     )  # fmt: skip
 
