@@ -21,6 +21,7 @@ import os
 import queue
 import sys
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
@@ -29,11 +30,18 @@ from contextvars import Context, copy_context
 from operator import methodcaller
 from typing import Any, Final, Protocol, cast
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 _KEPT_LATER: Final = 10_000
 """Calls that wait until a thread holds no lock; only a finalizer that ends spans in bulk makes so
 many."""
 _LEAST: Final = 64
 """Locks, and owners, before their table is first looked through for those that are gone."""
+_NAP_S: Final = 0.01
+"""Seconds between two attempts to lock a file that another process holds."""
 _RLock: Final = type(threading.RLock())
 """All locks are of one class, also where gevent puts another one there once this is imported.
 Eventlet even replaces those that it finds, see `_patched`."""
@@ -157,6 +165,25 @@ def start_thread(name: str, run: Callable[..., object], *given: object) -> bool:
         thread.start()
     except RuntimeError:
         return False
+    return True
+
+
+def lock_file(descriptor: int, limit_s: float) -> bool:
+    """Locks an open file against other processes; False where it cannot be had in time.
+
+    Whoever closes the file lets go of it. Waits, for up to `limit_s` seconds.
+    """
+    until = time.monotonic() + limit_s
+    while fcntl is not None:
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            break
+        except BlockingIOError:
+            if time.monotonic() >= until:
+                return False
+            time.sleep(_NAP_S)
+        except OSError:  # some file systems have no locks
+            return False
     return True
 
 

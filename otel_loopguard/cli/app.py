@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, NoReturn
 import typer
 from typer.core import TyperGroup
 
-from otel_loopguard._util.text import printable
 from otel_loopguard.cli import hook
 from otel_loopguard.cli.output import Format, drop_output, keep_faults, open_streams, say
 from otel_loopguard.errors import LoopGuardError
@@ -25,6 +24,8 @@ _RECORDED: Final = "Recorded runs"
 _AGENTS: Final = "Agents elsewhere"
 _LIVE: Final = "Live sessions"
 """Headings of the list of commands."""
+_PLAN_CHARS: Final = 65_536
+"""Characters of a plan that are read: a request has room for fewer, and is refused with more."""
 
 
 class _Commands(TyperGroup):
@@ -378,7 +379,7 @@ def backtest(  # noqa: PLR0913, PLR0917  # they are options
     """Replays millions of sessions: decisions as Parquet, and a page with a summary."""
     from otel_loopguard.cli.backtest import print_backtest  # noqa: PLC0415
 
-    given = [_settings(settings), *([_settings(compare, "--compare")] if compare else [])]
+    given = [_settings(settings), *([_settings(compare)] if compare else [])]
     return print_backtest(source, given, out, where=where, engine=engine, jobs=jobs, memory=memory)
 
 
@@ -526,9 +527,12 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
     ],
     guidance: Guidance = None,
     plan: Annotated[
-        str | None,
+        typer.FileText | None,
         typer.Option(
-            "--plan", metavar="FILE", help="With modify_plan: JSON list of the new tasks, or -."
+            metavar="FILE",
+            encoding="utf-8",
+            errors="replace",
+            help="With modify_plan: JSON list of the new tasks, or -.",
         ),
     ] = None,
     limit: Annotated[
@@ -544,9 +548,10 @@ def answer(  # noqa: PLR0913, PLR0917  # they are options
     socket: Socket = None,
 ) -> int:
     """Answers an escalation."""
+    tasks = None if plan is None else plan.read(_PLAN_CHARS)
     return _send(
         store, socket,
-        op="answer", escalation=escalation, answer=said, guidance=guidance, by=by, plan=plan,
+        op="answer", escalation=escalation, answer=said, guidance=guidance, by=by, plan=tasks,
         limit=limit,
     )  # fmt: skip
 
@@ -557,14 +562,12 @@ def _send(store: str | None, socket: str | None, **request: str | None) -> int:
     return live.send_request(live.transport_to(store, socket), **request)
 
 
-def _settings(file: str | None, option: str = "--settings") -> Settings:
+def _settings(file: str | None) -> Settings:
     """The settings of a file, with those of the environment above them."""
     from otel_loopguard.settings import Settings  # noqa: PLC0415
 
     if file is None:
         return Settings()
-    if not Path(file).is_file():
-        msg = printable(f"{option} {file}: there is no such file")
-        raise typer.BadParameter(msg)
+    found = Settings.from_file(Path(file))
     os.environ["LOOPGUARD_SETTINGS_FILE"] = file  # for the worker processes
-    return Settings.from_file(file)
+    return found

@@ -57,14 +57,15 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
         bad: Runs and sessions that did not go well.
         output: A settings file to write.
     """
-    _check(files, settings, output)
+    _check(settings, output)
     runs = left_out = before = 0
     noticed: set[_Place] = set()  # no other good run can be stopped
     met: set[str] = set()
     with Inputs(files) as inputs:
         for recording in inputs:
             if recording.size is None:
-                msg = f"{recording.path}: {_READ_AGAIN} a pipe cannot be"
+                why = "calibrate reads its files more than once: no pipe, and not standard input"
+                msg = f"{recording.path}: {why}"
                 raise LoopGuardError(msg)
         for index, recording in enumerate(inputs):
             entries = inputs.entries(recording)
@@ -98,13 +99,7 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
     return inputs.code
 
 
-_READ_AGAIN: Final = "calibrate reads its files more than once, and"
-
-
-def _check(files: Sequence[str], settings: Settings, output: str | None) -> None:
-    if "-" in files:
-        msg = f"{_READ_AGAIN} standard input cannot be: name a file"
-        raise LoopGuardError(msg)
+def _check(settings: Settings, output: str | None) -> None:
     if not Action(settings.max_action).stops:
         msg = f"max_action = {settings.max_action!r}: nothing is ever stopped, so there is no line"
         raise LoopGuardError(msg)

@@ -21,7 +21,6 @@ from otel_loopguard.escalation.mailbox import StoreTransport
 from otel_loopguard.escalation.unix import SocketTransport
 from otel_loopguard.hooks.client import send, start
 from otel_loopguard.hooks.state_folder import StateFolder
-from otel_loopguard.replay import read_whole
 from otel_loopguard.replay.fields import integer, mapping, sequence
 from otel_loopguard.settings import Settings
 
@@ -30,8 +29,6 @@ if TYPE_CHECKING:
 
 # A process of hooks takes about a second to start; on a machine under load much longer.
 _START_S: Final = 30.0
-# Bytes of a plan that are read: a request has room for 64 kB, and says so itself.
-_PLAN_BYTES: Final = 1024 * 1024
 _DONE: Final = {
     "pause": "is paused",
     "resume": "goes on",
@@ -68,8 +65,6 @@ def _start_hook_process(hooks: StateFolder) -> None:
 def send_request(transport: Transport, **request: str | None) -> int:
     """Sends a request to the processes that know its session, and prints their replies."""
     sent = {name: value for name, value in request.items() if value is not None}
-    if "plan" in sent:
-        sent["plan"] = read_whole(sent["plan"], _PLAN_BYTES).decode("utf-8", "replace")
     if "answer" in sent:
         sent["answer"] = answer_of(sent["answer"]).value
     sent.setdefault("by", user_name())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -12,12 +11,10 @@ from shlex import quote
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from opentelemetry.sdk.trace import TracerProvider
-from opentelemetry.trace import Status, StatusCode, Tracer
 from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from otel_loopguard import control
 from otel_loopguard.cli.output import (
     Format,
     Inputs,
@@ -34,8 +31,9 @@ from otel_loopguard.core.decision import outcome_of
 from otel_loopguard.core.report import decision_row
 from otel_loopguard.errors import LoopGuardAbort
 from otel_loopguard.guard.guard import LoopGuard
+from otel_loopguard.integrations.own_loop import Refusal, turn
 from otel_loopguard.replay import Run, SessionResult, SpanReplay, Transcript, replay_run
-from otel_loopguard.sdk.processor import LoopGuardSpanProcessor
+from otel_loopguard.sdk.provider import setup
 from otel_loopguard.settings import Settings
 from otel_loopguard.spans.reader import Reader
 
@@ -365,7 +363,7 @@ def run_demo() -> int:
     """Shows both, and returns the exit code: 0 if the live agent was stopped."""
     out = console()
     out.print(Text("A live agent. Its spans reach the guard by one line:", style="bold"))
-    out.print("    provider.add_span_processor(LoopGuardSpanProcessor())\n", markup=False)
+    out.print("    otel_loopguard.setup()\n", markup=False)
     stopped = _live()
     recorded = "A recorded run (InterCode, gpt-3.5 at a SQL database), replayed on its trace:"
     out.print(Text(f"\n{recorded}", style="bold"))
@@ -377,55 +375,32 @@ def run_demo() -> int:
 
 
 def _live() -> bool:
-    """Runs the stubborn agent; whether it was stopped."""
+    """Runs an agent whose model asks for the same search again and again; whether it is stopped."""
+
+    def search(query: str) -> str:
+        _say("tool", f"search({query!r}) -> nothing found")
+        return _FOUND
+
     provider = TracerProvider()
-    provider.add_span_processor(LoopGuardSpanProcessor())
+    setup(LoopGuard(), tracer_provider=provider)
+    said = "Let me search the knowledge base."
     try:
-        _stubborn_agent(provider.get_tracer("otel_loopguard.demo"))
+        with turn(agent="support", tracer_provider=provider) as run:
+            for _ in range(_TURNS):
+                if hint := run.hint():
+                    _say("guard", f"{run.control.action}: {hint}")
+                    said = "I will search once more."
+                _say("model", said)
+                if isinstance(run.tool("search", {"query": _QUERY}, search), Refusal):
+                    _say("refused", f"search({_QUERY!r}) is not run")
     except LoopGuardAbort as stop:
-        text = Text(f"\ncontrol.check() raised LoopGuardAbort: {stop}", style="bold red")
-        console().print(text)
+        console().print(Text(f"\nturn.hint() raised LoopGuardAbort: {stop}", style="bold red"))
         return True
     finally:
         provider.shutdown()
     said = "The agent was not stopped; it says: I could not find it."
     console().print(said, markup=False)
     return False
-
-
-def _stubborn_agent(tracer: Tracer) -> None:
-    """An agent whose model asks for the same search again and again, whatever the hint."""
-    attributes = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "support"}
-    with tracer.start_as_current_span("invoke_agent support", attributes=attributes):
-        decision_id = None
-        for _ in range(_TURNS):
-            control.check()
-            state = control.current()
-            if state.decision_id != decision_id:
-                decision_id = state.decision_id
-                _say("guard", f"{state.action}: {state}")
-            attributes = {"gen_ai.operation.name": "chat", "gen_ai.request.model": "scripted"}
-            with tracer.start_as_current_span("chat scripted", attributes=attributes):
-                calm = state.action is Action.ALLOW
-                said = "Let me search the knowledge base." if calm else "I will search once more."
-                _say("model", said)
-            _search(tracer, refused=state.action is Action.DENY)
-
-
-def _search(tracer: Tracer, *, refused: bool) -> None:
-    attributes = {
-        "gen_ai.operation.name": "execute_tool",
-        "gen_ai.tool.name": "search",
-        "gen_ai.tool.call.arguments": json.dumps({"query": _QUERY}),
-    }
-    with tracer.start_as_current_span("execute_tool search", attributes=attributes) as span:
-        if refused:
-            span.set_attribute("error.type", "refused")
-            span.set_status(Status(StatusCode.ERROR, "refused by the guard"))
-            _say("refused", f"search({_QUERY!r}) is not run")
-        else:
-            span.set_attribute("gen_ai.tool.call.result", _FOUND)
-            _say("tool", f"search({_QUERY!r}) -> nothing found")
 
 
 def _say(who: str, what: str) -> None:

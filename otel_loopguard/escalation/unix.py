@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.errors import logger
-from otel_loopguard._util.locks import reset_after_fork, start_thread
+from otel_loopguard._util.locks import lock_file, reset_after_fork, start_thread
 from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard._util.worker import BackgroundThread
 from otel_loopguard.errors import LoopGuardError
@@ -204,7 +204,7 @@ class SocketServer:
         self._open.add(connection)
         try:
             with connection, suppress(OSError):
-                request = _read_line(connection)
+                request = _read_line(connection, protocol.MOST_REQUEST, _LIMIT_S)
                 admin = self._admin()
                 if admin is not None:
                     connection.settimeout(_LIMIT_S)
@@ -214,17 +214,17 @@ class SocketServer:
             self._free.release()
 
 
-def _read_line(connection: socket.socket) -> bytes:
-    """Reads a request: all of it, or the part that came in time."""
-    until, line = time.monotonic() + _LIMIT_S, b""
+def _read_line(connection: socket.socket, most: int, limit_s: float) -> bytes:
+    """Reads one line: all of it, or the part that came in time; just over `most` bytes at most."""
+    until, line, piece = time.monotonic() + limit_s, bytearray(), b" "
     with suppress(OSError):
-        while b"\n" not in line and len(line) <= protocol.MOST_REQUEST:
-            connection.settimeout(max(until - time.monotonic(), 0.001))
-            piece = connection.recv(protocol.MOST_REQUEST + 1)
-            if not piece:
+        while piece and b"\n" not in piece and len(line) <= most:
+            if (left := until - time.monotonic()) <= 0:
                 break
+            connection.settimeout(left)
+            piece = connection.recv(65_536)
             line += piece
-    return line.partition(b"\n")[0]
+    return bytes(line.partition(b"\n")[0])
 
 
 def _is_own(connection: socket.socket) -> bool:
@@ -302,23 +302,14 @@ def _make_room(path: Path) -> None:
 
 
 @contextmanager
-def _alone(folder: Path) -> Generator[None, None, None]:
+def _alone(folder: Path) -> Generator[None]:
     """Lets one process at a time make its socket in a folder; waits for a second at most.
 
     Between bind and listen a socket looks like a dead one.
     """
-    import fcntl  # noqa: PLC0415  # not everywhere; where it is missing no socket is made
-
     held = os.open(folder, os.O_RDONLY)
-    until = time.monotonic() + 2 * _LOOK_S
     try:
-        # Some file systems have no locks: then it goes without.
-        with suppress(OSError):
-            while time.monotonic() < until:
-                with suppress(BlockingIOError):
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    break
-                time.sleep(_REST_S)
+        lock_file(held, 2 * _LOOK_S)  # some file systems have no locks: then it goes without
         yield
     finally:
         os.close(held)
@@ -360,7 +351,7 @@ class SocketTransport(protocol.Transport):
 
 def _asked(path: Path, request: Message) -> Message | None:
     """The reply of the process at a socket; None if that is gone."""
-    until, data = time.monotonic() + protocol.REPLY_S, bytearray()
+    until = time.monotonic() + protocol.REPLY_S
     with socket.socket(socket.AF_UNIX) as connection:
         connection.settimeout(protocol.REPLY_S)
         try:
@@ -372,14 +363,9 @@ def _asked(path: Path, request: Message) -> Message | None:
             raise LoopGuardError(msg) from None
         with suppress(OSError):
             connection.sendall(encoded(request) + b"\n")
-            while len(data) <= protocol.MOST_REPLY and (left := until - time.monotonic()) > 0:
-                connection.settimeout(left)
-                piece = connection.recv(65_536)
-                if not piece:
-                    break
-                data += piece
+        data = _read_line(connection, protocol.MOST_REPLY, until - time.monotonic())
     silent = f"socket {str(path)!r}: the process there gave no reply"
-    found = json_object(bytes(data), protocol.MOST_REPLY)
+    found = json_object(data, protocol.MOST_REPLY)
     return found or protocol.refusal(protocol.SILENT, silent)
 
 

@@ -27,6 +27,7 @@ import orjson
 
 from otel_loopguard._util.bounded import oversized
 from otel_loopguard._util.errors import place_of
+from otel_loopguard._util.locks import lock_file
 from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import DecisionRecord, Settings, answer_people
 from otel_loopguard.errors import LoopGuardError, LoopGuardSettingsError, StoreError
@@ -38,11 +39,6 @@ from otel_loopguard.version import __version__
 
 if TYPE_CHECKING:
     from otel_loopguard.hooks.telemetry import CallSpans
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None
 
 _PROGRAM: Final = "otel-loopguard"
 _ENDPOINTS: Final = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
@@ -415,20 +411,7 @@ def judge_here(
 def _locked(folder: StateFolder) -> Generator[bool]:
     """Yields True if this is the only process that judges, within the block."""
     with open(folder.lock, "ab") as file:  # noqa: PTH123  # its descriptor is locked
-        if fcntl is None:
-            yield True
-            return
-        until = time.monotonic() + _LOCK_S
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except OSError:
-                if time.monotonic() >= until:
-                    yield False
-                    return
-                time.sleep(0.01)
-        yield True
+        yield lock_file(file.fileno(), _LOCK_S)
 
 
 @contextmanager

@@ -18,7 +18,6 @@ from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.core.decision import rank
 from otel_loopguard.replay.fields import is_map, sequence
-from otel_loopguard.replay.file import read_whole
 from otel_loopguard.replay.followed_transcripts import FollowedFolders, FollowedSession
 from otel_loopguard.replay.labelled_runs import Run
 from otel_loopguard.replay.recording import Recording, recordings
@@ -27,8 +26,7 @@ from otel_loopguard.spans.views import RecordedSpan, SpanView
 
 __all__ = [
     "MISTIMED", "REPEATED", "Feed", "FollowedFolders", "FollowedSession", "Recording", "Run",
-    "SessionResult", "SpanChecks", "SpanReplay", "Transcript", "read_whole", "recordings",
-    "replay_run",
+    "SessionResult", "SpanChecks", "SpanReplay", "Transcript", "recordings", "replay_run",
 ]  # fmt: skip
 
 # Traces whose sessions and times are known: 15 MB. A span of an older one counts as out of time.

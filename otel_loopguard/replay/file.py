@@ -140,7 +140,7 @@ class RecordedFile:
             yield rest, False
 
     def _chunks(self) -> Iterator[bytes]:
-        raw = self.raw()
+        raw = self._raw()
         head = b""
         for chunk in raw:
             head += chunk
@@ -158,7 +158,7 @@ class RecordedFile:
             begun = True
             yield chunk
 
-    def raw(self) -> Iterator[bytes]:
+    def _raw(self) -> Iterator[bytes]:
         """The bytes of the file as they are, in chunks."""
         try:
             if self._path == "-":
@@ -183,23 +183,7 @@ def unreadable(name: object, why: object) -> RecordingError:
 
 
 def untold(_file: str, _number: int, _why: str) -> None:
-    """Tells nobody: a file is read whole, or what is broken in it is told elsewhere."""
-
-
-def read_whole(path: str, limit: int) -> bytes:
-    """All bytes of a file, a pipe, or standard input (`-`).
-
-    Raises:
-        RecordingError: It cannot be read, or has more than `limit` bytes.
-    """
-    parts: list[bytes] = []
-    left = limit
-    for chunk in RecordedFile(path, untold).raw():
-        left -= len(chunk)
-        if left < 0:
-            raise unreadable(path, f"it has more than {limit:,} bytes")
-        parts.append(chunk)
-    return b"".join(parts)
+    """Tells nobody: what is broken in a file is told elsewhere."""
 
 
 def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:

@@ -385,7 +385,7 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
             await context.abort(grpc.StatusCode.UNAUTHENTICATED, "a bearer token is needed")
         try:
             with receiver.holding(tenant) as hold:
-                body = await _in_time(_message_of(messages))
+                body = await _in_time(anext(messages, b""))
                 hold(len(body))
                 request = await aside(len(body), otlp.decode, signal.request, body, otlp.PROTOBUF)
                 return await receiver.take(signal, request, tenant, len(body))
@@ -401,10 +401,3 @@ def _exporting(signal: Signal, receiver: Receiver, tenants: Tenants) -> _Export:
             await context.abort(code, why)
 
     return export
-
-
-async def _message_of(messages: AsyncIterator[bytes]) -> bytes:
-    """The message of a call; empty if there is none."""
-    async for message in messages:
-        return message
-    return b""
