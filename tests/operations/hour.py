@@ -165,6 +165,8 @@ class Shop:
         if turn in (_OUTAGE.start + 4, _OUTAGE.start + 8):
             agents.insists("support", f"outage-{turn}")
         agents.asks(f"advice-{turn}", turn)
+        if turn == _AWAY.start:
+            self.guard.faults.note("judge", KeyError())
         self._people(turn)
         self._hang(turn)
 

@@ -20,11 +20,11 @@ from tests.server.serving import listening
 from tests.stores.servers import wait_for
 
 
-def alerts() -> Iterator[dict[str, Any]]:
-    """Every alert."""
+def rules() -> Iterator[dict[str, Any]]:
+    """Every rule: alerts, and what is recorded."""
     for path in RULES:
         for group in yaml.safe_load(path.read_text(encoding="utf-8"))["groups"]:
-            yield from (rule for rule in group["rules"] if "alert" in rule)
+            yield from group["rules"]
 
 
 def cases() -> Iterator[tuple[str, bool, bool]]:
@@ -39,7 +39,7 @@ def cases() -> Iterator[tuple[str, bool, bool]]:
                     fired.add(name)
 
 
-ALERTS = list(alerts())
+ALERTS = [rule for rule in rules() if "alert" in rule]
 NAMES = [alert["alert"] for alert in ALERTS]
 
 
@@ -76,11 +76,20 @@ def test_an_alert_leads_to_its_section(alert: dict[str, Any]) -> None:
     section = text.split(f"### {name}\n", 1)[1].split("\n### ")[0].split("\n## ")[0]
     assert [word for word in ("**Means**", "**Look at**", "**Do**") if word not in section] == []
     assert re.search(r"^```text$", section, re.MULTILINE), "no query to look at"
-    by_service = re.search(r"\bby \(job\b|on \(job\)", alert["expr"])
+    by_service = re.search(r"\bby \(job\b|on \(job\)|\bjob:", alert["expr"])
     assert notes["summary"].startswith("{{ $labels.job }}: ") == bool(by_service)
     assert notes["description"]
     assert alert["labels"]["severity"] in ("warning", "critical")
-    assert unknown(alert["expr"]) == set(), "nobody sends it"
+
+
+@pytest.mark.parametrize(
+    "rule", list(rules()), ids=lambda rule: rule.get("alert") or rule["record"]
+)
+def test_a_rule_asks_for_what_there_is(rule: dict[str, Any]) -> None:
+    """Metrics and labels are sent by somebody, or recorded by a rule."""
+    assert unknown(rule["expr"]) == set()
+    recorded = {one["record"] for one in rules() if "record" in one}
+    assert set(re.findall(r"\b\w+:\w+:\w+", rule["expr"])) <= recorded
 
 
 def test_every_section_of_the_runbook_is_an_alert() -> None:
