@@ -207,7 +207,7 @@ def _people(made: build.Dashboard) -> build.Dashboard:
                   Query(asked, "{{loopguard_execution_choice}}"), stacked=True, width=8)
         )
         .with_panel(
-            lines("What people said", "Of decisions, and of advice.",
+            lines("What people said", "By `sessions.feedback`, of decisions and of advice.",
                   Query(verdicts, "{{loopguard_feedback_verdict}}"),
                   Query(answers, "{{loopguard_execution_answer}}"), width=8)
         )
