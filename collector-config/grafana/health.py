@@ -6,13 +6,14 @@ from typing import Final
 
 from grafana_foundation_sdk.builders import dashboard as build
 from panels import (
-    BLUE,
     GREEN,
+    JOB,
     NONE_IS_GOOD,
     ORANGE,
     RED,
     Query,
     board,
+    counted,
     lines,
     number,
     rows,
@@ -22,9 +23,8 @@ from panels import (
 UID: Final = "loopguard-health"
 AGENTS: Final = ("Agents", "loopguard-operators")
 
-_JOB: Final = 'job=~"$job"'
 _STEP: Final = "[$__rate_interval]"
-_LOST: Final = f'{_JOB}, error_type!=""'
+_LOST: Final = f'{JOB}, error_type!=""'
 
 
 def health() -> build.Dashboard:
@@ -36,7 +36,7 @@ def health() -> build.Dashboard:
     return made
 
 
-def _quantile(quantile: float, name: str, labels: str = _JOB, by: str = "le") -> str:
+def _quantile(quantile: float, name: str, labels: str = JOB, by: str = "le") -> str:
     rate = f"sum by ({by}) (rate({name}_bucket{{{labels}}}[$__rate_interval]))"
     return f"histogram_quantile({quantile:g}, {rate})"
 
@@ -44,27 +44,21 @@ def _quantile(quantile: float, name: str, labels: str = _JOB, by: str = "le") ->
 def _now(made: build.Dashboard) -> build.Dashboard:
     p99 = (
         "histogram_quantile(0.99, sum by (le) "
-        f"(rate(loopguard_evaluation_duration_seconds_bucket{{{_JOB}}}[$__range])))"
+        f"(rate(loopguard_evaluation_duration_seconds_bucket{{{JOB}}}[$__range])))"
     )
-    lost = " + ".join(
-        f"(sum(increase({name}{{{_LOST}}}[$__range])) or vector(0))"
-        for name in ("loopguard_exporter_exported_total", "loopguard_events_total",
-                     "loopguard_store_writes_total")
-    )  # fmt: skip
-    faults = f"sum(increase(loopguard_faults_total{{{_JOB}}}[$__range])) or vector(0)"
+    losing = ("exporter_exported", "events", "store_writes", "verdicts")
+    lost = " + ".join(f"(sum({counted(name, _LOST, '$__range')}) or vector(0))" for name in losing)
+    faults = f"sum({counted('faults', JOB, '$__range')}) or vector(0)"
     words = {"0": ("available", GREEN), "1": ("degraded", ORANGE), "2": ("unavailable", RED)}
     figures = (
-        state("Store", "The worst of all processes; none without a store.", _worst(), words),
+        state("Store", "The worst of all processes; none without a store.", _worst(), words,
+              width=6),
         number("p99 of a step", "One of a hundred takes the guard so long.", p99, unit="s",
-               steps=((None, GREEN), (0.001, ORANGE), (0.005, RED))),
-        number("Lost", "Decisions, log events and writes to the store.", lost, steps=NONE_IS_GOOD),
+               steps=((None, GREEN), (0.001, ORANGE), (0.005, RED)), width=6),
+        number("Lost", "Decisions, log events, writes to the store, and verdicts.", lost,
+               steps=NONE_IS_GOOD, width=6),
         number("Faults swallowed", "Of the guard's own code, or of code given to it.", faults,
-               steps=NONE_IS_GOOD),
-        number("Profile estimates", "Rest on past calls of the tool.",
-               f"avg(loopguard_profile_hit_rate_percent{{{_JOB}}})", unit="percent",
-               steps=((None, BLUE),)),
-        number("Sessions in memory", "Idle ones too; bounded by `max_sessions`.",
-               f"sum(loopguard_session_known{{{_JOB}}})", steps=((None, BLUE),)),
+               steps=NONE_IS_GOOD, width=6),
     )  # fmt: skip
     for figure in figures:
         made = made.with_panel(figure)
@@ -73,13 +67,13 @@ def _now(made: build.Dashboard) -> build.Dashboard:
 
 def _worst() -> str:
     # A process counts its guards: a server has one for each tenant.
-    status = f'(max(loopguard_store_status{{{_JOB}, loopguard_store_state="%s"}}) > bool 0)'
+    status = f'(max(loopguard_store_status{{{JOB}, loopguard_store_state="%s"}}) > bool 0)'
     return f"{status % 'degraded'} + 2 * {status % 'unavailable'}"
 
 
 def _cost(made: build.Dashboard) -> build.Dashboard:
     duration = "loopguard_evaluation_duration_seconds"
-    steps = f"sum by (loopguard_step_kind) (rate(loopguard_steps_total{{{_JOB}}}{_STEP}))"
+    steps = f"sum by (loopguard_step_kind) (rate(loopguard_steps_total{{{JOB}}}{_STEP}))"
     return (
         made.with_row(build.Row("Cost"))
         .with_panel(
@@ -99,21 +93,23 @@ def _cost(made: build.Dashboard) -> build.Dashboard:
 def _held(made: build.Dashboard) -> build.Dashboard:
     used = (
         "max by (loopguard_resource_name, loopguard_resource_statistic) "
-        f"(loopguard_resource_utilization_percent{{{_JOB}}})"
+        f"(loopguard_resource_utilization_percent{{{JOB}}})"
     )
     faults = (
-        "sum by (loopguard_fault_place, error_type) "
-        f"(increase(loopguard_faults_total{{{_JOB}}}[$__range])) >= 0.5"
+        f"sum by (loopguard_fault_place, error_type) ({counted('faults', JOB, '$__range')}) >= 0.5"
     )
     heads = {"loopguard_fault_place": "Place", "error_type": "Error", "Value": "Times"}
     return (
         made.with_panel(
-            lines("Held in memory", "Sessions, and open spans that are watched.",
-                  Query(f"sum(loopguard_session_known{{{_JOB}}})", "sessions"),
-                  Query(f"sum(loopguard_step_open{{{_JOB}}})", "open spans"), width=8)
+            lines("Held in memory", "Sessions, those that were forgotten for want of room, and "
+                  "open spans that are watched.",
+                  Query(f"sum(loopguard_session_known{{{JOB}}})", "sessions"),
+                  Query(f"sum({counted('session_evictions', JOB, '$__rate_interval')})",
+                        "forgotten"),
+                  Query(f"sum(loopguard_step_open{{{JOB}}})", "open spans"), width=8)
         )
         .with_panel(
-            lines("The machine", "As `execution.admit` samples it.",
+            lines("The machine", "As `execution.admit` samples it; without that, nothing.",
                   Query(used, "{{loopguard_resource_name}} {{loopguard_resource_statistic}}"),
                   unit="percent", width=8)
         )
@@ -126,7 +122,7 @@ def _store(made: build.Dashboard) -> build.Dashboard:
     duration = "loopguard_store_operation_duration_seconds"
     name = "db_operation_name"
     calls = f"sum by (%s) (rate({duration}_count{{%s}}[$__rate_interval]))"
-    queue = "sum(loopguard_store_queue_%s{%s})"
+    size, capacity = (f"loopguard_store_queue_{end}{{{JOB}}}" for end in ("size", "capacity"))
     return (
         made.with_row(build.Row("Store"))
         .with_panel(
@@ -137,13 +133,13 @@ def _store(made: build.Dashboard) -> build.Dashboard:
         )
         .with_panel(
             lines("Calls per second", "And those that fail.",
-                  Query(calls % (name, f'{_JOB}, error_type=""'), "{{db_operation_name}}"),
+                  Query(calls % (name, f'{JOB}, error_type=""'), "{{db_operation_name}}"),
                   Query(calls % ("error_type", _LOST), "{{error_type}}"), width=8)
         )
         .with_panel(
-            lines("Queue of writes", "The thread that writes is behind; full, it drops.",
-                  Query(queue % ("size", _JOB), "waiting"),
-                  Query(f"0.8 * {queue % ('capacity', _JOB)}", "alert"), width=8)
+            lines("Queue of writes", "Share that is full in the fullest process; full, it drops.",
+                  Query(f"max by (job) ({size} / {capacity})", "{{job}}"),
+                  unit="percentunit", limit=0.8, width=8)
         )
     )  # fmt: skip
 
@@ -154,12 +150,13 @@ def _total(name: str, labels: str) -> str:
 
 def _export(made: build.Dashboard) -> build.Dashboard:
     rate = "sum by (%s) (rate(loopguard_%s_total{%s}[$__rate_interval]))"
-    good = f'{_JOB}, error_type=""'
-    size, capacity = (f"loopguard_exporter_queue_{name}{{{_JOB}}}" for name in ("size", "capacity"))
+    good = f'{JOB}, error_type=""'
+    size, capacity = (f"loopguard_exporter_queue_{name}{{{JOB}}}" for name in ("size", "capacity"))
     return (
         made.with_row(build.Row("On the way out"))
         .with_panel(
-            lines("Handed on per second", "Spans, decisions on them, log events, writes.",
+            lines("Handed on per second", "Spans and decisions by LoopGuardSpanExporter, log "
+                  "events, writes. Of servers only writes: what they send on is below.",
                   Query(rate % ("job", "exporter_spans", good), "spans {{job}}"),
                   Query(rate % ("job", "exporter_exported", good), "decisions {{job}}"),
                   Query(rate % ("job", "events", good), "events {{job}}"),
@@ -170,7 +167,8 @@ def _export(made: build.Dashboard) -> build.Dashboard:
                   Query(_total("exporter_exported", _LOST), "decisions"),
                   Query(_total("events", _LOST), "events"),
                   Query(_total("store_writes", _LOST), "writes"),
-                  Query(_total("store_retries", _JOB), "tried again"), width=8)
+                  Query(_total("verdicts", _LOST), "verdicts"),
+                  Query(_total("store_retries", JOB), "tried again"), width=8)
         )
         .with_panel(
             lines("Decisions that wait for their spans", "Share of the queue.",
@@ -184,23 +182,18 @@ def _estimates(made: build.Dashboard) -> build.Dashboard:
     error = "loopguard_estimate_error_percent"
     sources = (
         "sum by (loopguard_estimate_source) "
-        f"(rate(loopguard_estimates_total{{{_JOB}}}[$__rate_interval]))"
+        f"(rate(loopguard_estimates_total{{{JOB}}}[$__rate_interval]))"
     )
-    hits = f"avg by (job) (loopguard_profile_hit_rate_percent{{{_JOB}}})"
     return (
         made.with_row(build.Row("Estimates"))
         .with_panel(
             lines("How far estimates are off", "In percent of what the call took.",
                   Query(_quantile(0.5, error), "half"), Query(_quantile(0.9, error), "9 of 10"),
-                  unit="percent", limit=200, width=8)
+                  unit="percent", limit=200)
         )
         .with_panel(
-            lines("Estimates per second", "By what they rest on.",
-                  Query(sources, "{{loopguard_estimate_source}}"), stacked=True, width=8)
-        )
-        .with_panel(
-            lines("Share that rests on profiles", "Since the process started.",
-                  Query(hits, "{{job}}"), unit="percent", width=8)
+            lines("Estimates per second", "Those for `execution.admit`, by what they rest on.",
+                  Query(sources, "{{loopguard_estimate_source}}"), stacked=True)
         )
     )  # fmt: skip
 
@@ -247,13 +240,13 @@ def _servers(made: build.Dashboard) -> build.Dashboard:
           for name, done in (("judging", "judged"), ("forward", "sent on"))),
     )  # fmt: skip
     full = [
-        Query(f"max(sum by (job, instance) ({used}{{{_JOB}}})"
-              f" / sum by (job, instance) ({most}{{{_JOB}}}))", word)
+        Query(f"max(sum by (job, instance) ({used}{{{JOB}}})"
+              f" / sum by (job, instance) ({most}{{{JOB}}}))", word)
         for word, used, most in shares
     ]  # fmt: skip
-    requests = rate % ("http_route, rpc_method", of("request_duration_seconds_count"), _JOB)
-    checks = f"min by (instance, loopguard_server_check) ({of('ready')}{{{_JOB}}})"
-    leases = rate % ("loopguard_server_lease", of("leases_total"), _JOB)
+    requests = rate % ("http_route, rpc_method", of("request_duration_seconds_count"), JOB)
+    checks = f"min by (instance, loopguard_server_check) ({of('ready')}{{{JOB}}})"
+    leases = rate % ("loopguard_server_lease", of("leases_total"), JOB)
     return (
         made.with_row(build.Row("Servers"))
         .with_panel(
@@ -262,7 +255,7 @@ def _servers(made: build.Dashboard) -> build.Dashboard:
         )
         .with_panel(
             lines("Refused per second", "By cause; and what the next hop did not take.",
-                  Query(rate % ("error_type", of("refusals_total"), _JOB), "{{error_type}}"),
+                  Query(rate % ("error_type", of("refusals_total"), JOB), "{{error_type}}"),
                   Query(rate % ("error_type", f"{forward}_count", _LOST),
                         "next hop: {{error_type}}"), width=8)
         )

@@ -11,6 +11,7 @@ from panels import (
     BLUE,
     GREEN,
     JAEGER,
+    JOB,
     NONE_IS_GOOD,
     NONE_IS_USUAL,
     ORANGE,
@@ -19,7 +20,9 @@ from panels import (
     TEXT,
     JaegerSearch,
     Query,
+    bare,
     board,
+    counted,
     lines,
     number,
     rows,
@@ -31,9 +34,8 @@ from panels import (
 UID: Final = "loopguard-operators"
 HEALTH: Final = ("The guard's own health", "loopguard-health")
 
-_OF: Final = 'job=~"$job", gen_ai_agent_name=~"$agent"'
-_JOB: Final = 'job=~"$job"'
-_STEP: Final = "[$__rate_interval]"
+_OF: Final = f'{JOB}, gen_ai_agent_name=~"$agent"'
+_STEP: Final = "$__rate_interval"
 _REAL: Final = f'{_OF}, loopguard_decision_shadow!="true"'
 _STOPS: Final = "deny|pause|abort"
 _SPOKEN: Final = f'{_REAL}, loopguard_decision_action!="allow"'
@@ -59,7 +61,7 @@ def operators() -> build.Dashboard:
     """The whole dashboard."""
     about = "What agents do, what was decided about them, and who is waited for."
     made = board("Loop guard: agents", UID, about, HEALTH)
-    agents = f"label_values(loopguard_decisions_total{{{_JOB}}}, gen_ai_agent_name)"
+    agents = f"label_values(loopguard_decisions_total{{{JOB}}}, gen_ai_agent_name)"
     made = made.with_variable(values("agent", "Agent", agents, everything=".*"))
     made = made.with_variable(source("tempo", "Tempo", "tempo", "loopguard-tempo"))
     for part in (_now, _decisions, _agents, _tools, _people, _traces):
@@ -67,24 +69,30 @@ def operators() -> build.Dashboard:
     return made
 
 
+def _sum(by: str, name: str, labels: str, window: str = _STEP) -> str:
+    """How much counters rose, by labels or in all."""
+    return f"sum{by and f' by ({by}) '}({counted(name, labels, window)})"
+
+
 def _now(made: build.Dashboard) -> build.Dashboard:
-    decisions = f"sum(increase(loopguard_decisions_total{{{_REAL}, %s}}[$__range]))"
     aborts, denies = (
-        decisions % f'loopguard_decision_action="{action}"' for action in ("abort", "deny")
+        _sum("", "decisions", f'{_REAL}, loopguard_decision_action="{action}"', "$__range")
+        for action in ("abort", "deny")
     )
-    waiting = (
-        f"sum(loopguard_escalation_waiting{{{_JOB}}}) + sum(loopguard_session_paused{{{_JOB}}})"
-    )
-    saved = f"sum(increase(loopguard_saved_tokens_total{{{_OF}}}[$__range]))"
+    # A session that waits for an answer is paused, too.
+    either = '__name__=~"loopguard_escalation_waiting|loopguard_session_paused"'
+    waiting = f"sum(max by (job, instance) ({{{either}, {JOB}}}))"
+    saved = _sum("", "saved_tokens", _OF, "$__range")
     stalled = f"sum(loopguard_session_stalled{{{_OF}}})"
     active = f"sum(loopguard_session_active{{{_OF}}})"
     figures = (
         number("Aborted", "Runs that were told to end.", aborts, steps=NONE_IS_GOOD),
         number("Denied", "Calls that were to be refused.", denies, steps=NONE_IS_USUAL),
         number("Stalled now", "Something runs past its limit.", stalled, steps=NONE_IS_GOOD),
-        number("Wait for people", "Escalations, and sessions that are paused.", waiting,
+        number("Wait for people", "Escalations, or paused sessions: the more of the two.", waiting,
                steps=NONE_IS_USUAL),
-        number("Active now", "Sessions with an open span.", active, steps=((None, BLUE),)),
+        number("Active now", "With an open span; of servers, with a call asked for.", active,
+               steps=((None, BLUE),)),
         number("Tokens saved", "Estimate: what the rest of the stopped loops would have taken.",
                saved, steps=((None, GREEN),)),
     )  # fmt: skip
@@ -94,11 +102,9 @@ def _now(made: build.Dashboard) -> build.Dashboard:
 
 
 def _decisions(made: build.Dashboard) -> build.Dashboard:
-    by = "sum by (%s) (increase(loopguard_%s_total{%s}[$__rate_interval])) > 0"
-    spoken = by % ("loopguard_decision_action", "decisions", _SPOKEN)
-    detected = by % ("loopguard_detector_name", "detector_decisions", _SPOKEN)
-    noted = f'{_OF}, loopguard_decision_shadow="true"'
-    shadow = f"sum(increase(loopguard_decisions_total{{{noted}}}[$__rate_interval])) > 0"
+    spoken = _sum("loopguard_decision_action", "decisions", _SPOKEN) + " > 0"
+    detected = _sum("loopguard_detector_name", "detector_decisions", _SPOKEN) + " > 0"
+    shadow = _sum("", "decisions", f'{_OF}, loopguard_decision_shadow="true"') + " > 0"
     return (
         made.with_row(build.Row("Decisions"))
         .with_panel(
@@ -125,15 +131,11 @@ def _decisions(made: build.Dashboard) -> build.Dashboard:
 def _agents(made: build.Dashboard) -> build.Dashboard:
     stops = f'{_REAL}, loopguard_decision_action=~"{_STOPS}"'
     labels = ", ".join(label for label in _BY_AGENT if label != "Value")
-    decided = f"loopguard_detector_decisions_total{{{stops}}}"
-    # The second branch: a series that is born at 1 has no earlier sample for increase().
-    stopped = (
-        f"sum by ({labels}) (increase({decided}[$__range])) >= 0.5 "
-        f"or sum by ({labels}) ({decided} unless {decided} offset $__range) > 0"
-    )
+    decided = bare(counted("detector_decisions", stops, "$__range"))
+    stopped = f"sum by ({labels}) ({decided}) >= 0.5"
     action = "loopguard.decision.action=${__data.fields.Action}"
-    detected = "sum by (job, gen_ai_agent_name) (rate(loopguard_detections_total{%s}%s))"
-    loops = "sum(increase(loopguard_loops_%s_total{%s}[$__rate_interval]))"
+    found = bare(counted("detections", _OF, _STEP))
+    detected = f"sum by (job, gen_ai_agent_name) ({found}) > 0"
     sessions = "sum by (gen_ai_agent_name) (loopguard_session_%s{%s}) > 0"
     return (
         made.with_row(build.Row("Agents"))
@@ -142,8 +144,8 @@ def _agents(made: build.Dashboard) -> build.Dashboard:
                  _BY_AGENT, links=[search("${__data.fields.Service}", action)])
         )
         .with_panel(
-            lines("Detections per minute", "What detectors found, whatever followed.",
-                  Query(f"60 * {detected % (_OF, _STEP)}", "{{gen_ai_agent_name}}"),
+            lines("Detections by agent", "What detectors found, whatever followed.",
+                  Query(detected, "{{gen_ai_agent_name}}"), stacked=True,
                   links=[search("${__field.labels.job}", "loopguard.decision.action=hint")])
         )
         .with_panel(
@@ -153,59 +155,59 @@ def _agents(made: build.Dashboard) -> build.Dashboard:
         )
         .with_panel(
             lines("Loops", "Noticed, and of these stopped.",
-                  Query(loops % ("detected", _OF), "detected"),
-                  Query(loops % ("prevented", _OF), "prevented"))
+                  Query(_sum("", "loops_detected", _OF), "detected"),
+                  Query(_sum("", "loops_prevented", _OF), "prevented"))
         )
     )  # fmt: skip
 
 
 def _tools(made: build.Dashboard) -> build.Dashboard:
-    calls = f"sum by (%s) (rate(loopguard_tool_calls_total{{{_JOB}%s}}[$__rate_interval]))"
-    failed = calls % ("gen_ai_tool_name", ', loopguard_call_outcome="failure"')
-    tried = calls % ("gen_ai_tool_name", "")
-    recovered = f"sum(rate(loopguard_tool_recoveries_total{{{_JOB}}}[$__rate_interval]))"
-    switches = f"sum(rate(loopguard_strategy_switches_total{{{_OF}}}[$__rate_interval]))"
-    open_ = f"sum by (job, gen_ai_tool_name, gen_ai_agent_name) (loopguard_breaker_open{{{_JOB}}})"
+    failed, tried = (
+        _sum("gen_ai_tool_name", "tool_calls", f"{JOB}{more}")
+        for more in (', loopguard_call_outcome="failure"', "")
+    )
+    calls = _sum("loopguard_call_outcome", "tool_calls", JOB)
+    recovered = _sum("", "tool_recoveries", JOB)
+    switches = _sum("", "strategy_switches", _OF)
+    open_ = f"max by (job, gen_ai_tool_name, gen_ai_agent_name) (loopguard_breaker_open{{{JOB}}})"
     heads = {"job": "Service", "gen_ai_tool_name": "Tool", "gen_ai_agent_name": "Agent",
              "Value": "Open"}  # fmt: skip
     return (
         made.with_row(build.Row("Tools"))
         .with_panel(
             lines("Calls that fail", "Share of the calls of a tool; the ten worst.",
-                  Query(f"topk(10, {failed} / {tried})", "{{gen_ai_tool_name}}"),
+                  Query(f"topk(10, {failed} / ({tried} > 0))", "{{gen_ai_tool_name}}"),
                   unit="percentunit", width=8)
         )
         .with_panel(
-            lines("Calls and recoveries per minute",
+            lines("Calls and recoveries",
                   "Successes after a failure in the same session, and changes to another tool.",
-                  Query(f"60 * {calls % ('loopguard_call_outcome', '')}",
-                        "{{loopguard_call_outcome}}"),
-                  Query(f"60 * {recovered}", "recovered"),
-                  Query(f"60 * {switches}", "other tool"), width=8)
+                  Query(calls, "{{loopguard_call_outcome}}"), Query(recovered, "recovered"),
+                  Query(switches, "other tool"), width=8)
         )
         .with_panel(rows("Breakers", "1 is open: calls are refused.", open_, heads, width=8))
     )  # fmt: skip
 
 
 def _people(made: build.Dashboard) -> build.Dashboard:
-    waits = f"sum by (job) (loopguard_escalation_waiting{{{_JOB}}})"
-    paused = f"sum by (job) (loopguard_session_paused{{{_JOB}}})"
-    asked = f"sum by (%s) (increase(loopguard_%s_total{{{_JOB}}}[$__rate_interval]))"
-    answers = f"sum by (loopguard_execution_answer) (loopguard_execution_answers{{{_JOB}}})"
-    verdicts = f"sum by (loopguard_feedback_verdict) (loopguard_feedback{{{_JOB}}})"
+    waits = f"sum by (job) (loopguard_escalation_waiting{{{JOB}}})"
+    paused = f"sum by (job) (loopguard_session_paused{{{JOB}}})"
+    asked = _sum("loopguard_execution_choice", "execution_choices", JOB)
+    answers = f"sum by (loopguard_execution_answer) (loopguard_execution_answers{{{JOB}}})"
+    verdicts = f"sum by (loopguard_feedback_verdict) (loopguard_feedback{{{JOB}}})"
     return (
         made.with_row(build.Row("People"))
         .with_panel(
-            lines("Who is waited for", "Escalations without an answer, and paused sessions.",
+            lines("Who is waited for", "Escalations without an answer, and paused sessions, which "
+                  "each server counts that was asked for them.",
                   Query(waits, "{{job}} waits"), Query(paused, "{{job}} paused"), width=8)
         )
         .with_panel(
             lines("Advice before calls", "What `execution.admit` said.",
-                  Query(asked % ("loopguard_execution_choice", "execution_choices"),
-                        "{{loopguard_execution_choice}}"), stacked=True, width=8)
+                  Query(asked, "{{loopguard_execution_choice}}"), stacked=True, width=8)
         )
         .with_panel(
-            lines("What people said", "Of decisions, and of advice.",
+            lines("What people said", "By `sessions.feedback`, of decisions and of advice.",
                   Query(verdicts, "{{loopguard_feedback_verdict}}"),
                   Query(answers, "{{loopguard_execution_answer}}"), width=8)
         )

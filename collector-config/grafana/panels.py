@@ -21,6 +21,9 @@ PROMETHEUS: Final = dashboard.DataSourceRef(type_val="prometheus", uid="${dataso
 JAEGER: Final = dashboard.DataSourceRef(type_val="jaeger", uid="${traces}")
 TEMPO: Final = dashboard.DataSourceRef(type_val="tempo", uid="${tempo}")
 
+JOB: Final = 'job=~"(.+/)?$job"'
+"""Chosen services: `$job` is the name that Jaeger knows, before which a job has its namespace."""
+
 GREEN, YELLOW, ORANGE, RED, BLUE, TEXT = "green", "yellow", "orange", "red", "blue", "text"
 
 Steps = Sequence[tuple[float | None, str]]
@@ -54,6 +57,23 @@ class Query:
         return query.instant() if instant else query.range()
 
 
+def counted(name: str, labels: str, window: str) -> str:
+    """How much counters rose in a window.
+
+    One that is new in it rose from 0: many begin with their first event, and those of a process
+    that ends soon are seen once, of which increase() makes nothing. What was there before in the
+    time shown is not new after a gap.
+    """
+    one = f"loopguard_{name}_total{{{labels}}}"
+    known = f"last_over_time({one}[$__range] offset {window})"
+    return f"last_over_time({one}[{window}]) unless {known} or increase({one}[{window}])"
+
+
+def bare(expr: str) -> str:
+    """The same with the name in Jaeger as `job`, for links."""
+    return f'label_replace({expr}, "job", "$1", "job", ".+/(.+)")'
+
+
 def thresholds(steps: Steps) -> build.ThresholdsConfig:
     """Colours by value."""
     found = [dashboard.Threshold(value=value, color=color) for value, color in steps]
@@ -83,13 +103,15 @@ def number(  # noqa: PLR0913
     )
 
 
-def state(title: str, about: str, expr: str, words: Mapping[str, tuple[str, str]]) -> stat.Panel:
+def state(
+    title: str, about: str, expr: str, words: Mapping[str, tuple[str, str]], width: int = 4
+) -> stat.Panel:
     """One figure that is shown as a word: text and colour by value."""
     mapped = {
         value: dashboard.ValueMappingResult(text=text, color=color, index=place)
         for place, (value, (text, color)) in enumerate(words.items())
     }
-    panel = number(title, about, expr).mappings([dashboard.ValueMap(options=mapped)])
+    panel = number(title, about, expr, width=width).mappings([dashboard.ValueMap(options=mapped)])
     return panel.no_value("none")
 
 
@@ -212,14 +234,17 @@ def source(name: str, label: str, kind: str, uid: str) -> build.DatasourceVariab
     return build.DatasourceVariable(name).label(label).type(kind).current(current)
 
 
-def values(name: str, label: str, query: str, everything: str | None = None) -> build.QueryVariable:
-    """A variable that stands for some or all values of a label."""
+def values(
+    name: str, label: str, query: str, *, part: str = "", everything: str | None = None
+) -> build.QueryVariable:
+    """A variable that stands for some or all values of a label, or for a part of them."""
     current = dashboard.VariableOption(selected=True, text="All", value="$__all")
     variable = (
         build.QueryVariable(name)
         .label(label)
         .datasource(PROMETHEUS)
         .query(query)
+        .regex(part)
         .refresh(dashboard.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(dashboard.VariableSort.ALPHABETICAL_ASC)
         .multi(True)
@@ -233,6 +258,7 @@ def board(title: str, uid: str, about: str, other: tuple[str, str]) -> build.Das
     """An empty dashboard with its variables, alerts as annotations, and a link to the other."""
     alerts = build.AnnotationQuery().name("Alerts").datasource(PROMETHEUS).icon_color(RED)
     alerts = alerts.enable(True).expr('ALERTS{alertname=~"LoopGuard.+", alertstate="firing"}')
+    services = "label_values(loopguard_session_known, job)"
     link = build.DashboardLink(other[0]).type(dashboard.DashboardLinkType.LINK)
     return (
         build.Dashboard(title)
@@ -246,7 +272,7 @@ def board(title: str, uid: str, about: str, other: tuple[str, str]) -> build.Das
         .readonly()
         .with_variable(source("datasource", "Metrics", "prometheus", "loopguard-prom"))
         .with_variable(source("traces", "Traces", "jaeger", "loopguard-jaeger"))
-        .with_variable(values("job", "Service", "label_values(loopguard_session_known, job)"))
+        .with_variable(values("job", "Service", services, part="/([^/]+)$/"))
         .annotation(alerts)
         .link(link.url(f"/d/{other[1]}").keep_time(True).include_vars(True))
     )

@@ -4,7 +4,6 @@ import json
 import re
 import signal
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -25,21 +24,27 @@ ABORT = {"loopguard.decision.action": "abort"}
 
 @dataclass(frozen=True)
 class Run:
-    """One agent that looped until it was stopped, when it ended, and what was decided about it."""
+    """One agent that looped until it was stopped, when it ended, and what was decided about it.
+
+    `job` is its service as Prometheus has it.
+    """
 
     service: str
+    job: str
     decisions: Decisions
     ended: float
 
 
 @pytest.fixture(scope="module", params=["grpc", "http"])
-def run(request: pytest.FixtureRequest, stack: Stack, webhook: Webhook) -> Iterator[Run]:
+def run(request: pytest.FixtureRequest, stack: Stack, webhook: Webhook) -> Run:
     protocol = str(request.param)
     port = stack.ports.gateway_grpc if protocol == "grpc" else stack.ports.gateway_http
     service = f"looping-{protocol}"
     words = ("loop", "--protocol", protocol, "--service", service)
-    agent = start_agent(port, *words, LOOPGUARD_SPAN_EVENTS="true")
-    return Run(service, decisions_of(agent), time.time())
+    space = "" if protocol == "grpc" else "retail"
+    more = {"OTEL_RESOURCE_ATTRIBUTES": f"service.namespace={space}"} if space else {}
+    agent = start_agent(port, *words, LOOPGUARD_SPAN_EVENTS="true", **more)
+    return Run(service, f"{space}/{service}".strip("/"), decisions_of(agent), time.time())
 
 
 @pytest.fixture
@@ -76,7 +81,7 @@ def test_jaeger_finds_the_trace_by_the_decision(run: Run, spans: list[Seen]) -> 
 
 def test_prometheus_has_the_counters(run: Run, stack: Stack) -> None:
     """One of the guard's for each decision; the Collector counts the six spans with a decision."""
-    port, job = stack.ports.prometheus, f'job="{run.service}"'
+    port, job = stack.ports.prometheus, f'job="{run.job}"'
     named = f"loopguard_decisions_total{{{job}, loopguard_decision_action="
     counts = {f'{named}"{action}"}}': 1 for action in ("hint", "deny", "abort")}
     for query, count in {**counts, f"loopguard_span_decisions_total{{{job}}}": 6}.items():
@@ -129,19 +134,21 @@ def told(run: Run, webhook: Webhook, status: str) -> dict[str, Any]:
     """The alert about the run, once the webhook was told that it fires or is over."""
 
     def found() -> list[dict[str, Any]]:
-        return [e for e in webhook.named(ALERT, status) if e["labels"]["job"] == run.service]
+        return [e for e in webhook.named(ALERT, status) if e["labels"]["job"] == run.job]
 
     wait_for(found, f"{ALERT} is {status}")
     return found()[0]
 
 
 def test_the_alert_is_told_and_taken_back(run: Run, webhook: Webhook) -> None:
-    """The webhook hears of the abort within 30 s, and later that it is over."""
+    """The webhook hears of the abort within 30 s, once, and later that it is over."""
     first = told(run, webhook, "firing")
     assert float(first["at"]) - run.ended < 30
     known = {"gen_ai_agent_name": "researcher", "loopguard_detector_name": "exact_repeat"}
     assert known.items() <= first["labels"].items()
     told(run, webhook, "resolved")
+    again = [each["labels"]["job"] for each in webhook.named("LoopGuardAbortOnSpan", "firing")]
+    assert [job for job in again if job.endswith(run.service)] == []
 
 
 def test_the_alert_leads_to_the_trace(
@@ -153,7 +160,7 @@ def test_the_alert_leads_to_the_trace(
     assert page == f"http://127.0.0.1:{stack.ports.jaeger_query}"
     found = get(stack.ports.jaeger_query, f"/api/traces?{query}")["data"]
     assert [each["traceID"] for each in found] == [spans[0].trace]
-    assert first["annotations"]["summary"].startswith(f"{run.service}: agent researcher ")
+    assert first["annotations"]["summary"].startswith(f"{run.job}: agent researcher ")
     assert not {"jaeger_url", "loopguard_docs"} & set(first["labels"])
 
 

@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from otel_loopguard.server.metrics import METRICS as OF_SERVERS
@@ -14,8 +14,8 @@ Panel = Mapping[str, Any]
 NAMES: Final = ("operators", "health")
 _SUFFIXES: Final = {"s": "_seconds", "%": "_percent", "By": "_bytes"}
 _VALUES: Final = {"$__rate_interval": "2m", "$__range": "1h", "$job": ".+", "$agent": ".*"}
-_EVERYWHERE: Final = frozenset({"job", "instance", "le"})
-_COLLECTOR: Final = frozenset({"exporter", "receiver", "service_name", "__name__"})
+_EVERYWHERE: Final = frozenset({"job", "instance", "le", "__name__"})
+_COLLECTOR: Final = frozenset({"exporter", "receiver", "service_name"})
 _SPANS: Final = ("loopguard.decision.action", "loopguard.detector.name", "gen_ai.agent.name")
 
 
@@ -42,7 +42,7 @@ def filled(expr: str) -> str:
     """A query with values in the place of Grafana's variables."""
     for name, value in _VALUES.items():
         expr = expr.replace(name, value)
-    assert "$" not in expr, expr
+    assert not re.search(r"\$[a-z_{]", expr), expr
     return expr
 
 
@@ -68,13 +68,27 @@ def labels(expr: str) -> set[str]:
     return asked
 
 
-def unknown(expr: str) -> set[str]:
-    """Metrics and labels that an expression asks for, and nobody sends."""
-    sent = {"loopguard_span_decisions_total": _SPANS}  # the Collector's own count of spans
+def _sent() -> Iterator[tuple[str, frozenset[str]]]:
+    """Every metric of ours as Prometheus has it, with its labels."""
+    yield "loopguard_span_decisions_total", _as_labels(_SPANS)  # the Collector's count of spans
     for metric in (*METRICS, *OF_SERVERS):
-        for suffix in ("", "_bucket", "_count", "_sum"):
-            sent[in_prometheus(metric) + suffix] = metric.attributes
+        for suffix in ("_bucket", "_count", "_sum") if metric.type == "histogram" else ("",):
+            yield in_prometheus(metric) + suffix, _as_labels(metric.attributes)
+
+
+def _as_labels(attributes: Iterable[str]) -> frozenset[str]:
+    return _EVERYWHERE.union(name.replace(".", "_") for name in attributes)
+
+
+_SENT: Final = dict(_sent())
+
+
+def unknown(expr: str) -> set[str]:
+    """Metrics that an expression asks for and nobody sends, and labels that they do not have."""
     asked = metrics(expr)
-    there = {label.replace(".", "_") for name in asked & set(sent) for label in sent[name]}
-    there |= _EVERYWHERE | (_COLLECTOR if "otelcol_" in expr or not asked else set())
-    return (asked - set(sent)) | (labels(expr) - there)
+    there = _EVERYWHERE.union(*(_SENT.get(name, ()) for name in asked))
+    there |= _COLLECTOR if "otelcol_" in expr or not asked else frozenset()
+    found = (asked - set(_SENT)) | (labels(expr) - there)
+    for name, chosen in re.findall(r"\b(loopguard_\w+){([^}]*)}", expr):
+        found |= {f"{name}{{{label}}}" for label in labels(chosen) - _SENT.get(name, set())}
+    return found

@@ -97,31 +97,36 @@ def _escaped(text: str) -> str:
     return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
 
 
-def collector(past: Exposition, turn: int, time: float) -> None:
+def collector(past: Exposition, turn: int, time: float, *, well: bool) -> None:
     """What the Collector says of itself, and of spans, at one time."""
     own = {"job": "loopguard-collector", "instance": "localhost:8888"}
     for name, labels in _COLLECTOR.items():
         lost = "failed" in name or "refused" in name
-        past.add(name, {**own, **labels}, turn * (0.2 if lost else 30), time)
+        rate = (0 if well else 0.2) if lost else 30
+        past.add(name, {**own, **labels}, turn * rate, time)
     for name, (label, value) in _GAUGES.items():
         past.add(name, {**own, label: "otlp_grpc/jaeger"}, value, time)
     past.add("up", own, 1, time)
     abort = {"loopguard_decision_action": "abort", "loopguard_detector_name": "cycle"}
     spans = {"job": "spans", "gen_ai_agent_name": "unknown", **abort}
-    past.add("loopguard_span_decisions_total", spans, turn // 20, time)
+    past.add("loopguard_span_decisions_total", spans, 0 if well else turn // 20, time)
 
 
 class Shop:
-    """Agents with a guard and a Redis of their own, and what its metrics said until `now`."""
+    """Agents with a guard and a Redis of their own, and what its metrics said until `now`.
 
-    def __init__(self, folder: Path, now: float) -> None:
+    Much goes wrong; in a shop that is `well`, only a page now and then, which is tried again.
+    """
+
+    def __init__(self, folder: Path, now: float, *, well: bool = False) -> None:
+        self._well = well
         self._began = now - START_S
         self._dice = random.Random(7)
         self._redis = Server(folder).start()
         self._registry = CollectorRegistry()
         reader = PrometheusMetricReader(True, scope_info_enabled=False, registry=self._registry)
         self._meters = MeterProvider([reader], shutdown_on_exit=False)
-        self.guard = LoopGuard(_settings(self._redis.url), meter_provider=self._meters)
+        self.guard = LoopGuard(_settings(self._redis.url, well=well), meter_provider=self._meters)
         self._spans = InMemorySpanExporter()
         self._provider = TracerProvider(shutdown_on_exit=False)
         self._provider.add_span_processor(LoopGuardSpanProcessor(self.guard))
@@ -138,7 +143,7 @@ class Shop:
                 self._turn(turn)
                 time.sleep(0.03)  # so that the threads of the guard have their part of the hour
                 self._scrape(self._began + turn * STEP_S)
-                collector(self.past, turn, self._began + turn * STEP_S)
+                collector(self.past, turn, self._began + turn * STEP_S, well=self._well)
         finally:
             for _, spans in self._open:
                 _end(spans)
@@ -151,22 +156,32 @@ class Shop:
     def _turn(self, turn: int) -> None:
         dice, agents = self._dice, self._agents
         self._spans.clear()
-        if turn == _AWAY.start:
-            self._redis.freeze()
-        if turn == _AWAY.stop:
-            self._redis.thaw()
         for number in range(2 + turn % 3):
             agents.works(dice.choice(("planner", "researcher", "support")), f"{turn}-{number}")
-        agents.crawls("researcher", f"crawl-{turn}", well=turn not in _OUTAGE)
+        well = self._well or turn not in _OUTAGE
+        agents.crawls("researcher", f"crawl-{turn}", well=well)
+        if not self._well:
+            self._fail(turn)
+        agents.asks(f"advice-{turn}", turn)
+        self._work_long(turn)
+
+    def _fail(self, turn: int) -> None:
+        dice, agents = self._dice, self._agents
+        if turn == _AWAY.start:
+            self._redis.freeze()
+            self.guard.faults.note("judge", KeyError())
+        if turn == _AWAY.stop:
+            self._redis.thaw()
         if turn % 17 == 7 or (turn in _RUSH and turn % 3 == 0):
             agents.loops(dice.choice(("planner", "support")), f"loop-{turn}")
         if turn % 9 == 3 or (turn in _RUSH and turn % 2 == 0):
             agents.hesitates("planner", f"cycle-{turn}")
         if turn in (_OUTAGE.start + 4, _OUTAGE.start + 8):
             agents.insists("support", f"outage-{turn}")
-        agents.asks(f"advice-{turn}", turn)
         self._people(turn)
-        self._hang(turn)
+        for name, turns in _HUNG.items():
+            if turn == turns.start:
+                self._open.append((turns.stop, agents.hangs(name, f"hung-{turn}")))
 
     def _people(self, turn: int) -> None:
         if turn % 12 == 8:
@@ -178,11 +193,8 @@ class Shop:
             elif turn == end:
                 control.resume(key, by="ada")
 
-    def _hang(self, turn: int) -> None:
-        """Begins what takes several turns, well or not, and ends what is over."""
-        for name, turns in _HUNG.items():
-            if turn == turns.start:
-                self._open.append((turns.stop, self._agents.hangs(name, f"hung-{turn}")))
+    def _work_long(self, turn: int) -> None:
+        """Begins what takes several turns, and ends what is over."""
         for number in range(self._dice.randint(0, 2)):
             name = self._dice.choice(("planner", "researcher", "support"))
             until = turn + self._dice.randint(2, 7)
@@ -304,12 +316,15 @@ class Agents:
         tool_call(self._tracer, tool, json.dumps(args), answer, more, error=error)
 
 
-def _settings(store: str) -> Settings:
-    """What takes minutes in an hour takes a part of a second here."""
-    tuning = {
-        "stores": {"timeout_s": 0.1, "delay_s": 0.02, "retry_s": 0.2}, "telemetry": {"sample": 4},
-        "resources": {"sample_s": 0}, "resilience": {"breaker_open_s": 0.5},
-    }  # fmt: skip
+def _settings(store: str, *, well: bool) -> Settings:
+    """What takes minutes in an hour takes a part of a second here, where something goes wrong."""
+    tuning = {"telemetry": {"sample": 4}, "resources": {"sample_s": 0}}
+    if well:  # a busy machine is no trouble of the shop
+        return Settings(store_url=store, breaker="shared", tuning=tuning)
+    tuning |= {
+        "stores": {"timeout_s": 0.1, "delay_s": 0.02, "retry_s": 0.2},
+        "resilience": {"breaker_open_s": 0.5},
+    }
     return Settings(store_url=store, step_timeout_s=0.1, breaker="shared", tuning=tuning)
 
 
