@@ -302,9 +302,8 @@ class TenantGuard:
         self._leases = leases
         self._metrics = metrics or ServerMetrics()
         for change in ("taken", "taken_over", "lost") if leases is not None else ():
-            self._metrics.add(
-                semconv.METRIC_SERVER_LEASES, 0, change
-            )  # the first one is an increase
+            # From 0, so that the first one is an increase.
+            self._metrics.add(semconv.METRIC_SERVER_LEASES, 0, change)
         self._made: list[DecisionRecord] = []
         self.ticked = -math.inf
         self.store_trouble = None if leases is None else "the store was not asked yet"
