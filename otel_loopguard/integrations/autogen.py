@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import functools
+import json
 import uuid
 from collections.abc import AsyncGenerator, Awaitable, Callable, Generator
 from contextlib import contextmanager
@@ -214,16 +215,26 @@ class _Client(_Around):
         tools: Any = options.get("tools", ())
         known = [one.schema["name"] if hasattr(one, "schema") else one["name"] for one in tools]
         for one in result.content:
-            if one.name not in known:
+            said = _unreadable(one.arguments)
+            if said is not None or one.name not in known:
                 self._adapter.tool_call(
                     one.name, one.arguments, call_id=one.id, agent=self._agent
-                ).report_unmade()
+                ).report_unmade(said)
 
     async def _with_hint(self, messages: Any) -> Any:
         hint = await self._adapter.before_model_async()
         if hint is None:
             return messages
         return [*messages, _models.UserMessage(content=hint, source="loopguard")]
+
+
+def _unreadable(arguments: str) -> str | None:
+    """What AutoGen answers where the arguments of a call are no JSON; None where they are."""
+    try:
+        json.loads(arguments)
+    except json.JSONDecodeError as error:
+        return f"Error: {error}"
+    return None
 
 
 class _Workbench(_Around):

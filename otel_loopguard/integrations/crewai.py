@@ -55,7 +55,8 @@ class LoopGuardHooks:
 
     def __init__(self, **options: Unpack[Options]) -> None:
         self._adapter = Adapter("crewai", **options)
-        # Calls that are read out of a text have no span in OpenInference.
+        # Calls that are read out of a text, or of a tool that there is not, have no span in
+        # OpenInference.
         self._of_text = Adapter("crewai", instrumented=lambda: False, **options)
         self._told: dict[tuple[int, int], str | LoopGuardStop] = {}
         self._named: dict[tuple[int, int], Any] = {}
@@ -96,7 +97,8 @@ class LoopGuardHooks:
         self._adapter.after_model(answer, self._session())
 
     def _before_tool(self, context: Any) -> bool | None:
-        adapter = self._adapter if _native(context.agent) else self._of_text
+        traced = context.tool is not None and _native(context.agent)
+        adapter = self._adapter if traced else self._of_text
         call = adapter.tool_call(
             context.tool_name,
             dict(context.tool_input or {}),

@@ -399,22 +399,18 @@ def as_transfer(step: Step, span: SpanView) -> Step:
 
 
 _TRANSFER, _HANDOFF = "transfer_to_", "handoff_to_"
-_NAMED = frozenset(
-    (
-        "delegate_work_to_coworker", "Delegate work to coworker", "transfer_to_agent",
-        "handoff_to_agent",
-    )
-)  # fmt: skip
+_NAMED = frozenset(("transfer_to_agent", "handoff_to_agent"))
 """Tools that name the agent in an argument."""
-_TARGETS = ("agent_name", "coworker", "agent")
+_TARGETS = ("agent_name", "agent")
 
 
 def hands_off(name: str, scope: str) -> bool:
     """True if a tool of this name, in a span of this scope, hands the work to another agent.
 
     The names are those of ADK (`transfer_to_agent`), AutoGen Swarm and LangGraph
-    (`transfer_to_<agent>`), Strands (`handoff_to_agent`), CrewAI (`delegate_work_to_coworker`) and
-    Microsoft Agent Framework (`handoff_to_<agent>`; Strands' `handoff_to_user` asks a person).
+    (`transfer_to_<agent>`), Strands (`handoff_to_agent`) and Microsoft Agent Framework
+    (`handoff_to_<agent>`; Strands' `handoff_to_user` asks a person). A coworker of CrewAI comes
+    back with an answer: to ask it is a call like any other.
     """
     if name.startswith(_HANDOFF) and "agent_framework" in scope:
         return True

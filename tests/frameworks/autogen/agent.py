@@ -30,6 +30,10 @@ INFO = ModelInfo(
 )
 
 
+def _text(args):
+    return args if isinstance(args, str) else json.dumps(args)
+
+
 class Scripted(ReplayChatCompletionClient):
     def __init__(self, looper):
         super().__init__([], model_info=INFO)
@@ -38,7 +42,7 @@ class Scripted(ReplayChatCompletionClient):
     async def create(self, messages, **_options):
         told = [(one.type, str(one.content)) for one in messages]
         asked = await asyncio.to_thread(self.looper.asked, told)
-        calls = [FunctionCall(one.id, json.dumps(one.args), one.tool) for one in asked]
+        calls = [FunctionCall(one.id, _text(one.args), one.tool) for one in asked]
         return CreateResult(
             finish_reason="function_calls" if calls else "stop",
             content=calls or FINAL,
@@ -140,10 +144,19 @@ def own_spans():
     return [refused.count(False), refused.count(True)]
 
 
+def unreadable_arguments():
+    """A model whose arguments are no JSON, to which AutoGen answers by itself, is stopped too."""
+    looper = Agent(always(("search", '{"query": "x')))
+    stop = looper.ended()
+    return {"stopped": stop is not None, "few": len(looper.requests) < 20, "ran": len(looper.ran)}
+
+
 def component():
     """The agent is written down as the one that it is without the guard, and loads without us."""
     known = Agent(always()).made().dump_component()
     return [known.provider, known.config["model_client"]["provider"].rsplit(".", 1)[-1]]
 
 
-run.main(Agent, team, healthy_team, aborted, below, workbench, own_spans, component)
+run.main(
+    Agent, team, healthy_team, aborted, below, workbench, own_spans, unreadable_arguments, component
+)  # fmt: skip
