@@ -107,12 +107,13 @@ def test_answers_and_hand_offs_are_steps(seen: Seen) -> None:
     assert "Look at this draft." in str(third.args)
 
 
-def _hand_over(adapter: Adapter, number: int) -> str | None:
+def _hand_over(adapter: Adapter, number: int, tool: str = "") -> str | None:
     """A hand-off by a tool, after a model call without a word; what it is refused with."""
     giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
     adapter.before_model("chat-1")
     adapter.after_model(Answer("", agent=giver), "chat-1")
-    call = adapter.tool_call(f"transfer_to_{taker}", {}, session="chat-1", agent=giver)
+    name, args = (tool, {"agent_name": taker}) if tool else (f"transfer_to_{taker}", {})
+    call = adapter.tool_call(name, args, session="chat-1", agent=giver)
     said = call.refusal()
     if said is None:
         with call:
@@ -120,21 +121,25 @@ def _hand_over(adapter: Adapter, number: int) -> str | None:
     return said
 
 
-def test_hand_offs_without_news_are_refused_and_then_end_the_run() -> None:
-    """Where a hand-off is the call of a tool it is refused, other calls are not; then it ends."""
+@pytest.mark.parametrize("tool", ["", "transfer_to_agent"])
+def test_hand_offs_without_news_are_refused_and_then_end_the_run(tool: str) -> None:
+    """Where a hand-off is the call of a tool it is refused, other calls are not; then it ends.
+
+    Whether the tool or its arguments name the agent.
+    """
     adapter = Adapter("test")
     assert search(adapter) is None
-    assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
+    assert [_hand_over(adapter, number, tool) for number in range(12)] == [None] * 12
     assert search(adapter) is None
     found = adapter.find("chat-1")
     assert found is not None
     assert found.flag.control.action is Action.DENY
     call = adapter.tool_call("transfer_to_legal", {}, session="chat-1", agent="triage")
     assert call.refusal() is None
-    assert _hand_over(adapter, 12) is not None
+    assert _hand_over(adapter, 12, tool) is not None
     with pytest.raises(LoopGuardAbort):
         for number in range(13, 20):
-            _hand_over(adapter, number)
+            _hand_over(adapter, number, tool)
 
 
 def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
