@@ -374,7 +374,7 @@ class ActiveSpan:
     def complete(self, step: Step) -> None:
         """Completes the step of the ended span with what the span itself lacks."""
         step.opened, step.lane, step.within = self.since, self.lane, self.agent
-        if step.agent is None and step.kind is Kind.TOOL:
+        if step.agent is None and step.kind in (Kind.TOOL, Kind.HANDOFF):
             step.agent = self.agent
         if self.captured is None and self.call is None:
             return

@@ -142,6 +142,27 @@ def test_hand_offs_without_news_are_refused_and_then_end_the_run(tool: str) -> N
             _hand_over(adapter, number, tool)
 
 
+def test_a_hand_off_is_of_the_run_that_it_is_made_in() -> None:
+    """The span of a handoff need not name the agent that it comes from."""
+    steps: list[Step] = []
+    guard = LoopGuard(on_step=lambda _at, _, step: steps.append(step))
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("x")
+    run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "writer"}
+    call = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "transfer_to_critic",
+        "gen_ai.tool.call.arguments": "{}",
+        "gen_ai.tool.call.result": "Done.",
+    }
+    with tracer.start_as_current_span("invoke_agent writer", attributes=run):
+        tracer.start_span("execute_tool", attributes=call).end()
+    guard.settle()
+    assert [(step.name, step.agent) for step in steps] == [
+        ("critic", "writer"),
+        ("writer", "writer"),
+    ]
+
+
 def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:
     """The next model call or hand-off raises the abort."""
     adapter = Adapter("test")
