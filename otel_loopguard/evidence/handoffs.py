@@ -52,7 +52,7 @@ _SMALL: Final = 0xFFFF_FFFF
 _WORD: Final = re.compile(r"\w+")
 _DIGIT: Final = re.compile(r"\d")
 _BEGINS: Final = frozenset(".!?:\n")
-_TARGETS: Final = frozenset(("agent_name", "agent", "recipient", "to"))
+_TARGETS: Final = frozenset(("agent_name", "agent", "recipient", "to", "to_agent"))
 
 
 class _Said(NamedTuple):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, Typ
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.detectors.budget import OPERATION, Clock, idle_clocks, phase_clocks, run_clocks
+from otel_loopguard.spans.steps import handed_to
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -373,7 +374,7 @@ class ActiveSpan:
     def complete(self, step: Step) -> None:
         """Completes the step of the ended span with what the span itself lacks."""
         step.opened, step.lane, step.within = self.since, self.lane, self.agent
-        if step.agent is None and step.kind is Kind.TOOL:
+        if step.agent is None and step.kind in (Kind.TOOL, Kind.HANDOFF):
             step.agent = self.agent
         if self.captured is None and self.call is None:
             return
@@ -381,6 +382,8 @@ class ActiveSpan:
         if self.captured is not None:
             step.args = self.captured[0] if step.args is None else step.args
             step.outcome = self.captured[1] if step.outcome is None else step.outcome
+            if step.kind is Kind.HANDOFF and step.name is None:
+                step.name = handed_to(step.args)
         call = self.call
         if call is not None and step.kind is Kind.TOOL and step.name == call.tool:
             step.args = call.args if step.args is None else step.args

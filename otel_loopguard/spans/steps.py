@@ -399,22 +399,30 @@ def as_transfer(step: Step, span: SpanView) -> Step:
 
 
 _TRANSFER, _HANDOFF = "transfer_to_", "handoff_to_"
-_NAMED = frozenset(("transfer_to_agent", "handoff_to_agent"))
+_NAMED = frozenset(("transfer_to_agent", "handoff_to_agent", "handoff"))
 """Tools that name the agent in an argument."""
-_TARGETS = ("agent_name", "agent")
+_TARGETS = ("agent_name", "agent", "to_agent")
 
 
 def hands_off(name: str, scope: str) -> bool:
     """True if a tool of this name, in a span of this scope, hands the work to another agent.
 
     The names are those of ADK (`transfer_to_agent`), AutoGen Swarm and LangGraph
-    (`transfer_to_<agent>`), Strands (`handoff_to_agent`) and Microsoft Agent Framework
-    (`handoff_to_<agent>`; Strands' `handoff_to_user` asks a person). A coworker of CrewAI comes
-    back with an answer: to ask it is a call like any other.
+    (`transfer_to_<agent>`), Strands (`handoff_to_agent`), LlamaIndex (`handoff`) and Microsoft
+    Agent Framework (`handoff_to_<agent>`; Strands' `handoff_to_user` asks a person). A coworker of
+    CrewAI comes back with an answer: to ask it is a call like any other.
     """
+    if name == "handoff":
+        return "llama" in scope
     if name.startswith(_HANDOFF) and "agent_framework" in scope:
         return True
     return name.startswith(_TRANSFER) or name in _NAMED
+
+
+def handed_to(args: object) -> str | None:
+    """The agent that the arguments of a handoff name."""
+    targets = (text(within(args, key)) for key in _TARGETS)
+    return next((target for target in targets if target), None)
 
 
 def as_handoff(step: Step, span: SpanView | None = None) -> Step:
@@ -423,8 +431,7 @@ def as_handoff(step: Step, span: SpanView | None = None) -> Step:
         return as_transfer(step, span)
     name = step.name or ""
     if name in _NAMED:
-        targets = (text(within(step.args, key)) for key in _TARGETS)
-        step.name = next((target for target in targets if target), None)
+        step.name = handed_to(step.args)
     else:
         step.name = name.removeprefix(_TRANSFER).removeprefix(_HANDOFF) or None
     step.kind = Kind.HANDOFF

@@ -107,12 +107,13 @@ def test_answers_and_hand_offs_are_steps(seen: Seen) -> None:
     assert "Look at this draft." in str(third.args)
 
 
-def _hand_over(adapter: Adapter, number: int) -> str | None:
+def _hand_over(adapter: Adapter, number: int, tool: str = "") -> str | None:
     """A hand-off by a tool, after a model call without a word; what it is refused with."""
     giver, taker = ("triage", "billing") if number % 2 else ("billing", "triage")
     adapter.before_model("chat-1")
     adapter.after_model(Answer("", agent=giver), "chat-1")
-    call = adapter.tool_call(f"transfer_to_{taker}", {}, session="chat-1", agent=giver)
+    name, args = (tool, {"agent_name": taker}) if tool else (f"transfer_to_{taker}", {})
+    call = adapter.tool_call(name, args, session="chat-1", agent=giver)
     said = call.refusal()
     if said is None:
         with call:
@@ -120,21 +121,46 @@ def _hand_over(adapter: Adapter, number: int) -> str | None:
     return said
 
 
-def test_hand_offs_without_news_are_refused_and_then_end_the_run() -> None:
-    """Where a hand-off is the call of a tool it is refused, other calls are not; then it ends."""
+@pytest.mark.parametrize("tool", ["", "transfer_to_agent"])
+def test_hand_offs_without_news_are_refused_and_then_end_the_run(tool: str) -> None:
+    """Where a hand-off is the call of a tool it is refused, other calls are not; then it ends.
+
+    Whether the tool or its arguments name the agent.
+    """
     adapter = Adapter("test")
     assert search(adapter) is None
-    assert [_hand_over(adapter, number) for number in range(12)] == [None] * 12
+    assert [_hand_over(adapter, number, tool) for number in range(12)] == [None] * 12
     assert search(adapter) is None
     found = adapter.find("chat-1")
     assert found is not None
     assert found.flag.control.action is Action.DENY
     call = adapter.tool_call("transfer_to_legal", {}, session="chat-1", agent="triage")
     assert call.refusal() is None
-    assert _hand_over(adapter, 12) is not None
+    assert _hand_over(adapter, 12, tool) is not None
     with pytest.raises(LoopGuardAbort):
         for number in range(13, 20):
-            _hand_over(adapter, number)
+            _hand_over(adapter, number, tool)
+
+
+def test_a_hand_off_is_of_the_run_that_it_is_made_in() -> None:
+    """The span of a handoff need not name the agent that it comes from."""
+    steps: list[Step] = []
+    guard = LoopGuard(on_step=lambda _at, _, step: steps.append(step))
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("x")
+    run = {"gen_ai.operation.name": "invoke_agent", "gen_ai.agent.name": "writer"}
+    call = {
+        "gen_ai.operation.name": "execute_tool",
+        "gen_ai.tool.name": "transfer_to_critic",
+        "gen_ai.tool.call.arguments": "{}",
+        "gen_ai.tool.call.result": "Done.",
+    }
+    with tracer.start_as_current_span("invoke_agent writer", attributes=run):
+        tracer.start_span("execute_tool", attributes=call).end()
+    guard.settle()
+    assert [(step.name, step.agent) for step in steps] == [
+        ("critic", "writer"),
+        ("writer", "writer"),
+    ]
 
 
 def test_hand_offs_that_cannot_be_refused_end_the_run() -> None:

@@ -49,6 +49,8 @@ KINDS = {
     "invoke_agent": Kind.AGENT,
     "invoke_workflow": Kind.WORKFLOW,
     "handle_conversation_turn": Kind.WORKFLOW,
+    # Of Strands: each agent of it would be a run at the root, and so a turn of the user.
+    **dict.fromkeys(("invoke_swarm", "invoke_graph"), Kind.WORKFLOW),
     "execute_task": Kind.NODE,
     "handoff": Kind.HANDOFF,
     "agent_handoff": Kind.HANDOFF,
