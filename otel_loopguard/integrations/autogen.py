@@ -234,6 +234,8 @@ def _unreadable(arguments: str) -> str | None:
         json.loads(arguments)
     except json.JSONDecodeError as error:
         return f"Error: {error}"
+    except (ValueError, RecursionError):  # a number or a depth at which AutoGen fails itself
+        return None
     return None
 
 

@@ -55,9 +55,8 @@ class LoopGuardHooks:
 
     def __init__(self, **options: Unpack[Options]) -> None:
         self._adapter = Adapter("crewai", **options)
-        # Calls that are read out of a text, or of a tool that there is not, have no span in
-        # OpenInference.
-        self._of_text = Adapter("crewai", instrumented=lambda: False, **options)
+        # OpenInference has no span of calls that are read out of a text, or of unknown tools.
+        self._unspanned = Adapter("crewai", instrumented=lambda: False, **options)
         self._told: dict[tuple[int, int], str | LoopGuardStop] = {}
         self._named: dict[tuple[int, int], Any] = {}
 
@@ -98,7 +97,7 @@ class LoopGuardHooks:
 
     def _before_tool(self, context: Any) -> bool | None:
         traced = context.tool is not None and _native(context.agent)
-        adapter = self._adapter if traced else self._of_text
+        adapter = self._adapter if traced else self._unspanned
         call = adapter.tool_call(
             context.tool_name,
             dict(context.tool_input or {}),
