@@ -665,18 +665,18 @@ class ToolCall:
                 _fail(span, "tool_error")
 
     def unmade(self) -> None:
-        """Inside of the block: the framework refuses the call, and nothing else has its span."""
+        """Inside of the block: the framework asks no tool, and nothing else has a span of it."""
         unseen = self._span is None and self._default_span is None
         if unseen and self._adapter.spans is not False:
             set_current_call(self._outer)
             self._own, self._span = True, self._adapter.start_span(self)
 
-    def report_unmade(self, said: str | None = None) -> None:
-        """The framework answers the call by itself, by default as there is no such tool."""
+    def report(self, said: str | None = None, *, failed: bool = True) -> None:
+        """Tells of a call that the framework made by itself; by default there is no such tool."""
         with self:
             self.unmade()
-            said = said or f"Unknown tool: {self.tool}"
-            self.set_result(said, failed=said)
+            said = f"Unknown tool: {self.tool}" if said is None else said
+            self.set_result(said, failed=said if failed else None)
 
     def end(self, error: BaseException | None = None) -> None:
         """Ends the call, with the exception that it ended in, if it did."""

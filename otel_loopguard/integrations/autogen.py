@@ -219,7 +219,7 @@ class _Client(_Around):
             if said is not None or one.name not in known:
                 self._adapter.tool_call(
                     one.name, one.arguments, call_id=one.id, agent=self._agent
-                ).report_unmade(said)
+                ).report(said)
 
     async def _with_hint(self, messages: Any) -> Any:
         hint = await self._adapter.before_model_async()

@@ -255,7 +255,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
             if asked["id"] in results:
                 # No node of the graph makes this call.
                 call = self._call(asked, request, place)
-                call.report_unmade(str(results[asked["id"]].content))
+                call.report(str(results[asked["id"]].content))
         return answer
 
     def _call(self, asked: Any, request: Any, place: _Place) -> ToolCall:

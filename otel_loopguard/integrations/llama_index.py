@@ -119,7 +119,7 @@ class _Step:
             if one.tool_name not in known:
                 self._adapter.tool_call(
                     one.tool_name, one.tool_kwargs, call_id=one.tool_id, agent=agent
-                ).report_unmade()
+                ).report()
         return answer
 
     async def _told(self, ctx: Any, llm_input: list[Any], said: str) -> list[Any]:

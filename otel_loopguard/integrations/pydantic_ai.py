@@ -84,7 +84,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
         find: Any = getattr(getattr(ctx, "tool_manager", None), "get_tool_def", None)
         for call in response.tool_calls if find else ():
             if find(call.tool_name) is None:
-                self._call(ctx, call, call.args).report_unmade()
+                self._call(ctx, call, call.args).report()
         return response
 
     async def wrap_tool_validate(

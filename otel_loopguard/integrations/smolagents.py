@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 _agents: Any = require("smolagents", "smolagents")
 _Agent = TypeVar("_Agent")
 _ANSWER: Final = "final_answer"
+_INTERPRETER: Final = "python_interpreter"
+"""Name that smolagents itself has for running code."""
 
 
 def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
@@ -28,7 +30,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
     After each step, and so before the next call of the model, it waits while the session is paused,
     and adds the hint to what the model is told of the step. Before a tool it waits too; a call of a
     denied loop is not made, and its result is what the model is told. A stop comes out of `run` as
-    `LoopGuardAbort`.
+    `LoopGuardAbort`. Code that asks no tool is a call of `python_interpreter`, told after it ran.
 
     The session is the one that is named, else the trace where OpenInference writes one, else one
     for each run.
@@ -52,6 +54,7 @@ def guarded(agent: _Agent, **options: Unpack[Options]) -> _Agent:
 class _Guarded(GuardedAgent):
     def __init__(self, agent: Any, options: Options) -> None:
         super().__init__(agent, Adapter("smolagents", **options))
+        self._asked = False
         agent.run = self.run
         agent.step_callbacks.register(_agents.ActionStep, self.step_ended)
         if isinstance(agent, _agents.CodeAgent):
@@ -68,8 +71,15 @@ class _Guarded(GuardedAgent):
         answer = Answer(text, agent=name).with_usage(step.token_usage)
         # Its tools ran in between: the time of the answer is not known.
         self._adapter.after_model(answer, timed=False)
+        asked, self._asked = self._asked, False
         if step.is_final_answer:
             return
+        if step.code_action is not None and not asked:
+            # Code that asks no tool is a call itself, and nothing else has a span of it.
+            error, code = step.error, {"code": step.code_action}
+            told = step.observations if error is None else str(error)
+            call = self._adapter.tool_call(_INTERPRETER, code, agent=name)
+            call.report(told or "", failed=error is not None)
         said = self._adapter.before_model()
         if said is not None:
             step.observations = f"{step.observations}\n{said}" if step.observations else said
@@ -112,6 +122,7 @@ class _Guarded(GuardedAgent):
     def _called(self, name: str, args: object, make: Callable[[], Any]) -> Any:
         if name == _ANSWER:
             return make()
+        self._asked = True
         with keeping_stop():
             call = self._adapter.tool_call(name, args, agent=self._agent.name)
             said = call.refusal()

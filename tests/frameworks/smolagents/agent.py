@@ -88,6 +88,18 @@ def code_that_catches() -> object:
     return Agent(always(), code=caught).count()
 
 
+def code_alone() -> object:
+    """Code that asks no tool is seen: a snippet that fails, and one that says the same again."""
+    found = {}
+    for name, snippet in {"fails": "1 / 0", "says": "print('The sky is blue. ' * 20)"}.items():
+        looper = Agent(always(), code=snippet)
+        looper.decided.clear()
+        looper.stopped()
+        hinted = any("Do not repeat" in text for _, text in looper.requests[-1])
+        found[name] = {"asked": len(looper.requests), "hinted": hinted, "end": looper.decided[-1]}
+    return found
+
+
 def managed() -> object:
     """An agent that another one manages is guarded with it; its stop ends the agent above."""
     inner, outer = Agent(always(SEARCH)), Agent(always(("looper", {"task": QUESTION})))
@@ -101,4 +113,4 @@ def managed() -> object:
     return {"ran": len(inner.ran), "parts": len(stop.parts)}
 
 
-run.main(Agent, code, code_that_catches, managed)
+run.main(Agent, code, code_that_catches, code_alone, managed)
