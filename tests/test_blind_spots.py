@@ -167,8 +167,10 @@ def test_a_loop_that_asks_about_other_calls_than_it_makes_is_told(
 
 
 MISSPELT: list[dict[str, object]] = [
-    {"exempt_tools": "serch"}, {"tools": {"serch": {"polls": True}}}
-]  # fmt: skip
+    {"exempt_tools": "serch"},
+    {"tools": {"serch": {"polls": True}}},
+    {"agent_limits": {"serch": {"actions": 9}}},
+]
 
 
 @pytest.mark.parametrize(
@@ -176,13 +178,15 @@ MISSPELT: list[dict[str, object]] = [
     [*MISSPELT, {"exempt_tools": "search"}, {"exempt_tools": "deploy"}, {"exempt_tools": "searc*"}],
     ids=str,
 )
-def test_a_tool_that_settings_misspell_is_told(
+def test_a_name_that_settings_misspell_is_told(
     settings: dict[str, object], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """When the guard shuts down: only then is it known that nobody called it."""
+    """When the guard shuts down: only then is it known that there is no such tool or agent."""
     processor = LoopGuardSpanProcessor(LoopGuard(Settings(**settings)))
-    tool_call(provider_with(processor).get_tracer("my.agent"))
+    tracer = provider_with(processor).get_tracer("my.agent")
+    with agent(tracer, gen_ai__agent__name="search"):
+        tool_call(tracer)
     assert not caplog.records
     processor.shutdown()
-    told = "'serch', which was never called; 'search' was" in caplog.text
+    told = "'serch', which never" in caplog.text or "'serch', which was never" in caplog.text
     assert told is (settings in MISSPELT)

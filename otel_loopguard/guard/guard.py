@@ -27,6 +27,7 @@ from otel_loopguard.guard.queries import SessionQueries, is_resilience_used
 from otel_loopguard.guard.untraced import (
     Messages,
     Untraced,
+    uncounted,
     unpriced,
     warn_of_let_through,
     warn_of_misnamed,
@@ -749,6 +750,8 @@ class LoopGuard(SessionQueries):
             listener = unpriced(settings)
             if self._live and settings.limits_money:
                 self.subscribers.steps.append(("unpriced", listener))
+        if self._live and settings.limits_usage:
+            self.subscribers.steps.append(("uncounted", uncounted()))
 
     def _watch(self) -> None:
         """Has telemetry read what there is by now, when metrics are collected."""

@@ -7,17 +7,19 @@ from __future__ import annotations
 
 from collections import deque
 from difflib import get_close_matches
+from math import inf
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import warn_blind
 from otel_loopguard.core import Kind, Step
+from otel_loopguard.sessions.profiler import AGENT
 from otel_loopguard.sessions.requested_calls import RequestedCalls
 from otel_loopguard.spans.dedup import compared
 from otel_loopguard.spans.messages import asks_for_tools, calls_on, request_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection
+    from collections.abc import Callable, Collection, Mapping
 
     from otel_loopguard.sessions import Session
     from otel_loopguard.sessions.observation import Observation
@@ -30,6 +32,9 @@ _TRACES: Final = 4096
 calls twice at worst, and only where messages tell of them too."""
 _BLIND: Final = 5
 """Calls that cannot be seen before it is said: a run of one or two has no loop."""
+_UNCOUNTED: Final = 30
+"""Calls of tools without one of a model before it is said that limits of tokens do nothing: most
+agents have asked theirs before the first."""
 _MUTE: Final = 64
 """Model calls whose first span had no content, the newest: their second one follows at once."""
 _TOOL: Final = Kind.TOOL
@@ -43,13 +48,21 @@ _ALIKE: Final = 0.8
 """Share of two names that is common where one is meant: a letter in five, as in `serach`."""
 
 
-def warn_of_misnamed(settings: Settings, called: Collection[str]) -> None:
-    """Warns, once per process, of a tool's name that settings may have misspelt."""
-    declared = settings.declared_tools
-    strangers = [name for name in called if name not in declared]
-    for name in sorted(declared.keys() - called):
+def warn_of_misnamed(settings: Settings, profiles: Collection[str]) -> None:
+    """Warns, once per process, of names of tools and agents that settings may have misspelt.
+
+    Profiles of agents have a prefix.
+    """
+    agents = {name.removeprefix(AGENT) for name in profiles if name.startswith(AGENT)}
+    _compare("misnamed_tool", settings.declared_tools, set(profiles))
+    _compare("misnamed_agent", settings.agent_limits, agents)
+
+
+def _compare(reason: str, declared: Mapping[str, object], known: set[str]) -> None:
+    strangers = [name for name in known if name not in declared]
+    for name in sorted(declared.keys() - known):
         for meant in get_close_matches(name, strangers, 1, _ALIKE):
-            warn_blind("misnamed_tool", name, meant)
+            warn_blind(reason, name, meant)
 
 
 def warn_of_let_through(seen: Observation) -> None:
@@ -272,6 +285,22 @@ class Untraced:
 
 _LONGEST: Final = 100
 """Characters of a model's name in a warning: one line."""
+
+
+def uncounted() -> Callable[[Observation], None]:
+    """Returns a subscriber that warns once if tools are called and no call of a model is seen."""
+    calls = 0.0
+
+    def warn(seen: Observation) -> None:
+        nonlocal calls
+        step = seen.step
+        if step.kind is _MODEL or step.tokens is not None:
+            calls = -inf
+        calls += step.kind is _TOOL
+        if calls == _UNCOUNTED:
+            warn_blind("no_models", _UNCOUNTED)
+
+    return warn
 
 
 def unpriced(settings: Settings) -> Callable[[Observation], None]:

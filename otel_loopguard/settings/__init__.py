@@ -538,6 +538,13 @@ class Settings(Group):
         return self.budget_cost > 0 or any(one.cost is not None for one in own)
 
     @property
+    def limits_usage(self) -> bool:
+        """True if there is any limit of tokens or money."""
+        own = (*self.agent_limits.values(), *self.task_limits.values())
+        limited = any(one.tokens is not None for one in own)
+        return limited or self.budget_tokens > 0 or self.limits_money
+
+    @property
     def standard(self) -> bool:
         """True if the standard limits, and the advice that goes with them, were asked for."""
         return self.limits == "standard"

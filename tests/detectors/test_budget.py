@@ -181,6 +181,21 @@ def test_what_cannot_be_seen_is_counted_and_told_once(caplog: pytest.LogCaptureF
     assert found[-1].message.endswith("USD are used, not counting 3 model calls of unknown cost")
 
 
+@pytest.mark.parametrize("limit", ["budget_tokens", "budget_cost", "budget_actions"])
+@pytest.mark.parametrize("seen", [False, True])
+def test_a_limit_of_what_nobody_sees_is_told(
+    limit: str, seen: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Thirty calls of tools without one of a model, where tokens or money are limited."""
+    guard = LoopGuard(Settings(**{limit: 1_000_000}))
+    steps = [Step(Kind.TOOL, "read", args={"page": page}) for page in range(40)]
+    for step in [model(), *steps] if seen else steps:
+        guard.observe(step, "spends")
+    guard.shutdown()
+    told = caplog.text.count("30 calls of tools came and none of a model")
+    assert told == (limit != "budget_actions" and not seen)
+
+
 @pytest.fixture
 def asked() -> Iterator[list[Any]]:
     """Somebody who can be asked, and gives the answers of a list."""
