@@ -64,7 +64,7 @@ class _Inside:
 
     def end(self, usage: object) -> None:
         """Ends the spans of a run."""
-        _end_all({0: self._runs.pop(id(usage), {})})
+        _end(self._runs.pop(id(usage), {}))
 
     def spans(self, usage: object) -> _Spans:
         """The spans of a run."""
@@ -73,9 +73,13 @@ class _Inside:
 
 def _end_all(runs: dict[int, _Spans]) -> None:
     for spans in runs.values():
-        for span in (spans.get("span"), spans.get("run")):
-            if span is not None:
-                span.end()
+        _end(spans)
+
+
+def _end(spans: _Spans) -> None:
+    for span in (spans.get("span"), spans.get("run")):
+        if span is not None:
+            span.end()
 
 
 _inside: ContextVar[_Inside | None] = ContextVar("loopguard-openai-agents-call", default=None)

@@ -541,8 +541,8 @@ class Settings(Group):
     def limits_usage(self) -> bool:
         """True if there is any limit of tokens or money."""
         own = (*self.agent_limits.values(), *self.task_limits.values())
-        limited = any(one.tokens is not None for one in own)
-        return limited or self.budget_tokens > 0 or self.limits_money
+        tokens = self.budget_tokens > 0 or any(one.tokens is not None for one in own)
+        return tokens or self.limits_money
 
     @property
     def standard(self) -> bool:
