@@ -51,13 +51,13 @@ class Signal:
     """Wakes one thread. May be set anywhere: in a finalizer, a signal handler, at exit.
 
     Like `threading.Event` for one waiter, without its lock: a dead thread cannot hold it, and a
-    setter cannot be interrupted by another one.
+    setter cannot be interrupted by another one. Each thread has one of its own, made when it
+    starts: gevent's threads all wait where one waits for a queue that was made before them.
     """
 
     def __init__(self) -> None:
         self._is_set = False
-        # Its `put` takes no lock that could be held, and may be entered again. Looked up now: where
-        # threads have become gevent's since, all of them would wait with another one.
+        # Its `put` takes no lock that could be held, and may be entered again.
         self._bell: queue.SimpleQueue[None] = queue.SimpleQueue()
 
     def is_set(self) -> bool:

@@ -327,3 +327,30 @@ def test_locks_may_be_of_another_class_once_it_is_imported(how: str) -> None:
     Each hook failed, and each question raised a TypeError.
     """
     assert ran(sys.executable, "-c", how).stdout.strip() == "['hint', 'deny', 'abort'] {}"
+
+
+PRELOADED = """
+import faulthandler, os, sys
+from collections import Counter
+from tests.agents import agent, tool_call
+from tests.hostile.rig import LOOP, Rig
+rig = Rig()
+if child := os.fork():
+    sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+faulthandler.dump_traceback_later(300, exit=True)
+from gevent import joinall, monkey, sleep, spawn
+monkey.patch_all()
+def run(key):
+    with agent(rig.tracer, gen_ai__conversation__id=key):
+        for _ in range(LOOP):
+            tool_call(rig.tracer)
+            sleep(0.1)
+joinall([spawn(run, f"s{number}") for number in range(5)])
+print(sorted(Counter(rig.actions).items()), rig.faults)
+"""
+
+
+def test_gevent_may_come_after_the_fork_that_follows_the_import() -> None:
+    """As in gunicorn with `--preload` and gevent's workers: the timer held up every request."""
+    told = ran(sys.executable, "-c", PRELOADED).stdout.strip()
+    assert told == "[('abort', 5), ('deny', 5), ('hint', 5)] {}"
