@@ -6,11 +6,14 @@ from contextlib import nullcontext
 from typing import Any
 
 import pytest
-from opentelemetry.trace import SpanKind
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
+from opentelemetry.trace import NonRecordingSpan, SpanContext, SpanKind, use_span
 
 from otel_loopguard import (
     Action,
     LoopGuard,
+    LoopGuardSampler,
     LoopGuardSpanProcessor,
     Settings,
     control,
@@ -99,6 +102,28 @@ def test_a_loop_that_asks_and_is_never_seen_is_told(
         with nullcontext() if seen else tracer.start_as_current_span("think"):
             control.check()
     assert ("otel_loopguard.session(key)" if seen else "ever saw a step") in caplog.text
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("kind", ["dropped", "recorded", "known", "remote"])
+def test_a_loop_whose_run_the_sampler_dropped_is_told(
+    kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Other runs are seen, so that nothing else tells of it."""
+    sampler = LoopGuardSampler(ALWAYS_OFF) if kind == "recorded" else ALWAYS_OFF
+    processor = LoopGuardSpanProcessor()
+    seen = provider_with(processor).get_tracer("my.agent")
+    dropped = TracerProvider(sampler=sampler)
+    dropped.add_span_processor(processor)
+    with agent(seen, gen_ai__conversation__id="known"):
+        tool_call(seen)
+    away = NonRecordingSpan(SpanContext(1, 2, is_remote=True))
+    run = use_span(away) if kind == "remote" else agent(dropped.get_tracer("my.agent"))
+    with session("known" if kind == "known" else "other"), run:
+        for _ in range(50):
+            control.check()
+    assert ("LoopGuardSampler" in caplog.text) is (kind == "dropped")
+    assert len(caplog.records) == (kind == "dropped")
 
 
 @pytest.mark.usefixtures("alone")

@@ -366,6 +366,8 @@ def trace_key() -> str | None:
 # A setup that is late is there by the fifth step; by the thirtieth a loop has made some call.
 _UNGUARDED: Final = 5
 _BLIND: Final = 30
+_LOOKS: Final = 16
+"""Every so many questions look at the span, which costs as much as the question."""
 _EARLY: Final = 256
 """Runs that have asked before their first call; a process has fewer at a time."""
 
@@ -384,9 +386,13 @@ class Questions:
     def count(self) -> None:
         """Counts a question; warns where it cannot be answered."""
         asks()
-        if self._settled or off():
+        if off():
             return
         self._asked += 1
+        if not self._asked % _LOOKS and _is_dropped(trace.get_current_span()):
+            warn_blind("unsampled")
+        if self._settled:
+            return
         self._placed = self._placed or any(True for _ in current_places())
         # The adapter of a framework makes the guard only when its first run begins.
         if self._asked >= _UNGUARDED and not _guards:
@@ -413,6 +419,13 @@ class Questions:
             return  # where nothing at all is seen, `count` tells
         if not any(guard.sees_calls for guard in _guards):
             warn_blind("no_calls", _BLIND)
+
+
+def _is_dropped(span: trace.Span) -> bool:
+    """True if the sampler dropped the span of a loop, and no guard knows of its session."""
+    place = span.get_span_context()
+    ours = place.is_valid and not place.is_remote and not span.is_recording()
+    return ours and any(guard.settings.enabled for guard in _guards) and known_session() is None
 
 
 questions: Final = Questions()
