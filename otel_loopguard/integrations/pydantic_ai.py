@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 _capabilities: Any = require("pydantic_ai.capabilities", "pydantic-ai")
 _exceptions: Any = require("pydantic_ai.exceptions", "pydantic-ai")
 _messages: Any = require("pydantic_ai.messages", "pydantic-ai")
+_REFUSALS: Final = (_exceptions.ModelRetry, _exceptions.ToolRetryError, ValidationError)
+_OUTPUT: Final = "output_function"
+"""Name of an output that no tool gives and no function takes, as in the framework's own spans."""
 # Something other than the agent makes the call, later.
 _PASSING: Final = (_exceptions.ApprovalRequired, _exceptions.CallDeferred)
 
@@ -124,6 +127,23 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
             outcome = await handler(args)
             ours.set_result(outcome)
             return outcome
+
+    async def wrap_output_validate(
+        self, ctx: Any, *, output_context: Any, output: Any, handler: Any
+    ) -> Any:
+        """Reports an output that is not valid, which the model has to give again."""
+        try:
+            return await handler(output)
+        except _REFUSALS as error:
+            if not ctx.partial_output:
+                call = output_context.tool_call
+                if call is None:
+                    name = getattr(output_context, "function_name", None) or _OUTPUT
+                    call = _messages.ToolCallPart(name, output, tool_call_id="")
+                self._call(ctx, call, call.args).report(str(error))
+            raise
+
+    wrap_output_process = wrap_output_validate
 
     def _call(self, ctx: Any, call: Any, args: object) -> ToolCall:
         return self._adapter.tool_call(
