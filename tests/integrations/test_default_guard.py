@@ -196,6 +196,19 @@ def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:
     assert search(adapter) is None
 
 
+def test_a_run_in_a_call_is_not_the_users_next_turn() -> None:
+    """An agent that is a tool is a part of the run; the next one after it is the next turn."""
+    adapter = Adapter("test")
+    adapter.begin("chat-1")
+    with pytest.raises(LoopGuardAbort):
+        for _ in range(20):
+            with adapter.tool_call("research", {"topic": "x"}, session="chat-1"):
+                Adapter("test").begin("chat-1")
+                search(adapter)
+    adapter.begin("chat-1")
+    assert search(adapter) is None
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["its provider", "another"])
 def test_a_processor_that_is_there_counts_alone(
     own: bool, seen: Seen, caplog: pytest.LogCaptureFixture
