@@ -642,10 +642,14 @@ class ToolCall:
             await gate_at(self._found.flag, self._adapter.limit_s)
         return self._refused(began)
 
-    def start(self) -> Self:
-        """Starts the call, as `with` does, without making its span the current one."""
+    def start(self, *, hidden: bool = False) -> Self:
+        """Starts the call, as `with` does, without making its span the current one.
+
+        Args:
+            hidden: Whether it is for the default guard alone, as the framework writes its span.
+        """
         self._default_span = self._adapter.start_default_span(self)
-        self._own = self._adapter.writes_span(self)
+        self._own = not hidden and self._adapter.writes_span(self)
         if self._own:
             self._span = self._adapter.start_span(self)
         else:

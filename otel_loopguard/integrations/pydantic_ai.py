@@ -93,15 +93,14 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
     async def wrap_tool_validate(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
     ) -> Any:
-        """Writes the span of a call whose arguments are wrong, if the framework writes none."""
+        """Tells of a call whose arguments are wrong, by a span if the framework writes none."""
         del tool_def
         outer = current_call()
         try:
             return await handler(args)
-        except (_exceptions.ModelRetry, ValidationError):
-            if isinstance(ctx.tracer, NoOpTracer):
-                with self._call(ctx, call, args):
-                    raise
+        except (_exceptions.ModelRetry, ValidationError) as error:
+            hidden = not isinstance(ctx.tracer, NoOpTracer)
+            self._call(ctx, call, args).start(hidden=hidden).end(error)
             raise
         finally:
             set_current_call(outer)
