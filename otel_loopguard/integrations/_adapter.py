@@ -756,8 +756,9 @@ class ToolCall:
     def _refused(self, began: int) -> str | None:
         on_choice = self._adapter.on_choice
         refused = None
-        # The name is that of the call's span only where the adapter writes it.
-        agent = self.agent if self._adapter.writes_span(self) else None
+        # The name is that of the call's span where the adapter writes it, or the default guard's.
+        ours = self._adapter.writes_span(self) or not has_processor()
+        agent = self.agent if ours else None
         above = self.parent or self.run
         for args in spellings(self.told):
             refused = flag_refuses(self._found, self.tool, args, agent=agent, span=above)
