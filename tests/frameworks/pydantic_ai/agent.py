@@ -8,7 +8,14 @@ from functools import partial
 from typing import Any
 
 import pydantic_ai
-from pydantic_ai import CallDeferred, DeferredToolRequests, ModelRetry, UsageLimits
+from pydantic_ai import (
+    CallDeferred,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    UsageLimits,
+)
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
@@ -126,6 +133,18 @@ def a_call_that_is_deferred() -> object:
     return {"deferred": [one.tool_name for one in done.calls], "failed": "ERROR" in statuses}
 
 
+def a_call_that_others_answer() -> object:
+    """An answer that comes from elsewhere is that of the call: the same ones are a loop."""
+
+    def answer(_: object, asked: DeferredToolRequests) -> DeferredToolResults:
+        return DeferredToolResults(calls={one.tool_call_id: "No results." for one in asked.calls})
+
+    looper = Agent(always(("later", {"query": "x"})))
+    handler: list[Any] = [HandleDeferredToolCalls(answer)]
+    stop = looper.stopped(partial(looper.agent.run_sync, QUESTION, capabilities=handler))
+    return {"parts": [*{*stop.parts}], "few": len(looper.requests) < 12}
+
+
 class Found(TypedDict):
     degrees: int
 
@@ -183,6 +202,6 @@ def in_one_loop() -> object:
 
 
 run.main(
-    Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred, wrong_output,
-    in_one_loop, live=True,
+    Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred,
+    a_call_that_others_answer, wrong_output, in_one_loop, live=True,
 )  # fmt: skip
