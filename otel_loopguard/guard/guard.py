@@ -405,8 +405,8 @@ class LoopGuard(SessionQueries):
                 own = opened if canonical.trace_id == span.trace_id else None
                 judged.append((self._resolver.resolve(canonical, own, moment), canonical))
             judged = self._add_requested(span, step, judged, opened, messages)
-            if opened is not None and (opened.top is opened or opened.branch is not None):
-                self._resolver.ends(opened, step, at)
+            if opened is None or opened.top is opened or opened.branch is not None:
+                self._resolver.ends(span, opened, step, at, judged)
         for found, canonical in judged:
             if canonical is not step:
                 attempt(self.faults, "prepare", self._prepare, canonical)

@@ -13,6 +13,7 @@ import time
 import uuid
 from collections import OrderedDict
 from contextlib import AbstractContextManager, contextmanager
+from contextvars import ContextVar
 from functools import cache, partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Final, NamedTuple, TypedDict
@@ -73,6 +74,8 @@ _CONVERSATION: Final = "gen_ai.conversation.id"
 _ARGUMENTS: Final = "gen_ai.tool.call.arguments"
 _INSTRUMENTORS: Final = {row.name: row.lines for row in read_table(__name__, "instrumentors.txt")}
 _AS_JSON: Final = orjson.OPT_NON_STR_KEYS | orjson.OPT_PASSTHROUGH_DATACLASS
+_hidden: ContextVar[Span | None] = ContextVar("loopguard-hidden-call", default=None)
+"""The span of the call around this place that only the default guard sees; it is not current."""
 _MAX_ENTRIES: Final = 1024
 """Runs and calls that an adapter remembers: more than a process has under way at once; each takes
 less than 1 kB."""
@@ -294,7 +297,7 @@ class Adapter:
     def begin(self, session: str | None, span: Span | None = None) -> None:
         """A run begins, a turn of the user: what the policy stopped in the last run may go on."""
         self.warn_if_off()
-        found = (span or trace.get_current_span()).get_span_context()
+        found = (span or _hidden.get() or trace.get_current_span()).get_span_context()
         # Where nothing is traced the run is a span that nobody sees.
         span_id = found.span_id if found.is_valid else uuid.uuid4().int >> 64
         key = named_session() or session
@@ -618,6 +621,7 @@ class ToolCall:
         self.began: int | None = None
         self._block: AbstractContextManager[object] | None = None
         self._outer: CurrentCall | None = None
+        self._above: Span | None = None
 
     @property
     def spans(self) -> tuple[Span | None, Span | None]:
@@ -638,10 +642,14 @@ class ToolCall:
             await gate_at(self._found.flag, self._adapter.limit_s)
         return self._refused(began)
 
-    def start(self) -> Self:
-        """Starts the call, as `with` does, without making its span the current one."""
+    def start(self, *, hidden: bool = False) -> Self:
+        """Starts the call, as `with` does, without making its span the current one.
+
+        Args:
+            hidden: Whether it is for the default guard alone, as the framework writes its span.
+        """
         self._default_span = self._adapter.start_default_span(self)
-        self._own = self._adapter.writes_span(self)
+        self._own = not hidden and self._adapter.writes_span(self)
         if self._own:
             self._span = self._adapter.start_span(self)
         else:
@@ -716,6 +724,8 @@ class ToolCall:
 
     def __enter__(self) -> Self:
         self.start()
+        self._above = _hidden.get()
+        _hidden.set(self._default_span)
         if self._span is None:
             # An instrumentation starts its span within the block, perhaps without the arguments.
             self._outer = set_current_call(CurrentCall(self.tool, self.told))
@@ -725,6 +735,7 @@ class ToolCall:
         return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        _hidden.set(self._above)
         if self._span is None:
             set_current_call(self._outer)
         if self._block is not None:
@@ -745,8 +756,9 @@ class ToolCall:
     def _refused(self, began: int) -> str | None:
         on_choice = self._adapter.on_choice
         refused = None
-        # The name is that of the call's span only where the adapter writes it.
-        agent = self.agent if self._adapter.writes_span(self) else None
+        # The name is that of the call's span where the adapter writes it, or the default guard's.
+        ours = self._adapter.writes_span(self) or not has_processor()
+        agent = self.agent if ours else None
         above = self.parent or self.run
         for args in spellings(self.told):
             refused = flag_refuses(self._found, self.tool, args, agent=agent, span=above)

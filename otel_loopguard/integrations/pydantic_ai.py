@@ -13,6 +13,7 @@ from opentelemetry.trace import NoOpTracer
 from pydantic import ValidationError
 
 from otel_loopguard._control.context import CurrentCall, current_call, set_current_call
+from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.integrations._adapter import Adapter, Answer, Limit, Options, require
 from otel_loopguard.integrations._runs import Round, folded, key_of
 
@@ -26,8 +27,15 @@ if TYPE_CHECKING:
 _capabilities: Any = require("pydantic_ai.capabilities", "pydantic-ai")
 _exceptions: Any = require("pydantic_ai.exceptions", "pydantic-ai")
 _messages: Any = require("pydantic_ai.messages", "pydantic-ai")
+_REFUSALS: Final = (_exceptions.ModelRetry, _exceptions.ToolRetryError, ValidationError)
+_OUTPUT: Final = "output_function"
+"""Name of an output that no tool gives and no function takes, as in the framework's own spans."""
 # Something other than the agent makes the call, later.
 _PASSING: Final = (_exceptions.ApprovalRequired, _exceptions.CallDeferred)
+_WAITING: Final = ("external", "unapproved")
+"""Kinds of tools that are not called before somebody else has answered."""
+_MOST_WAITING: Final = 1024
+"""Ids of calls that wait for an answer: more than the conversations of a process have at a time."""
 
 
 class LoopGuardCapability(_capabilities.AbstractCapability):
@@ -52,6 +60,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
         self._repairs = repair
         # The framework's own span of a call is the current one where there is one.
         self._adapter = Adapter("pydantic_ai", passing=_PASSING, **options)
+        self._waiting: BoundedDict[tuple[str, str], None] = BoundedDict(_MOST_WAITING)
 
     async def before_run(self, ctx: Any) -> None:
         """A run of the conversation begins."""
@@ -59,6 +68,7 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
 
     async def before_model_request(self, ctx: Any, request_context: Any) -> Any:
         """Gate and hint."""
+        self._report_answers(ctx, request_context.messages)
         hint = await self._adapter.before_model_async(ctx.conversation_id, limit=_limit(ctx))
         if hint is not None:
             # By `ctx.enqueue` it would come one request later in versions before 2.60.
@@ -83,22 +93,24 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
         self._adapter.after_model(cached, ctx.conversation_id)
         find: Any = getattr(getattr(ctx, "tool_manager", None), "get_tool_def", None)
         for call in response.tool_calls if find else ():
-            if find(call.tool_name) is None:
+            tool = find(call.tool_name)
+            if tool is None:
                 self._call(ctx, call, call.args).report()
+            elif tool.kind in _WAITING:
+                self._waiting[ctx.conversation_id, call.tool_call_id] = None
         return response
 
     async def wrap_tool_validate(
         self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any
     ) -> Any:
-        """Writes the span of a call whose arguments are wrong, if the framework writes none."""
+        """Tells of a call whose arguments are wrong, by a span if the framework writes none."""
         del tool_def
         outer = current_call()
         try:
             return await handler(args)
-        except (_exceptions.ModelRetry, ValidationError):
-            if isinstance(ctx.tracer, NoOpTracer):
-                with self._call(ctx, call, args):
-                    raise
+        except (_exceptions.ModelRetry, ValidationError) as error:
+            hidden = not isinstance(ctx.tracer, NoOpTracer)
+            self._call(ctx, call, args).start(hidden=hidden).end(error)
             raise
         finally:
             set_current_call(outer)
@@ -116,14 +128,50 @@ class LoopGuardCapability(_capabilities.AbstractCapability):
     ) -> Any:
         """Gate and refusal, around a call of a tool."""
         del tool_def
+        key = ctx.conversation_id, call.tool_call_id
+        self._waiting.pop(key, None)
         ours = self._call(ctx, call, args)
         refusal = await ours.refusal_async()
         if refusal is not None:
             raise _exceptions.ToolFailed(refusal)
         with ours:
-            outcome = await handler(args)
+            try:
+                outcome = await handler(args)
+            except _PASSING:
+                self._waiting[key] = None
+                raise
             ours.set_result(outcome)
             return outcome
+
+    async def wrap_output_validate(
+        self, ctx: Any, *, output_context: Any, output: Any, handler: Any
+    ) -> Any:
+        """Reports an output that is not valid, which the model has to give again."""
+        try:
+            return await handler(output)
+        except _REFUSALS as error:
+            if not ctx.partial_output:
+                call = output_context.tool_call
+                if call is None:
+                    name = getattr(output_context, "function_name", None) or _OUTPUT
+                    call = _messages.ToolCallPart(name, output, tool_call_id="")
+                self._call(ctx, call, call.args).report(str(error))
+            raise
+
+    wrap_output_process = wrap_output_validate
+
+    def _report_answers(self, ctx: Any, messages: Sequence[Any]) -> None:
+        """Reports what others answered to the newest calls, as the agent makes none of these."""
+        newest = [part for message in messages[-2:] for part in message.parts]
+        calls = {part.tool_call_id: part for part in newest if part.part_kind == "tool-call"}
+        for part in newest:
+            key = ctx.conversation_id, getattr(part, "tool_call_id", "")
+            if part.part_kind == "tool-return" and key in self._waiting:
+                del self._waiting[key]
+                call, failed = calls.get(key[1]), getattr(part, "outcome", "success") != "success"
+                if call is not None:
+                    said = part.model_response_str()
+                    self._call(ctx, call, call.args).report(said, failed=failed)
 
     def _call(self, ctx: Any, call: Any, args: object) -> ToolCall:
         return self._adapter.tool_call(

@@ -12,7 +12,7 @@ from otel_loopguard.sessions.active import Branch
 from otel_loopguard.spans.steps import RUNS, holds_runs, is_message, is_nested, is_task, tells_late
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from otel_loopguard.sessions.active import ActiveSpan, ActiveSpans
     from otel_loopguard.sessions.registry import SessionRegistry
@@ -148,8 +148,17 @@ class SessionResolver:
         self.begins(opened, step)
         return opened.runs
 
-    def ends(self, opened: ActiveSpan, step: Step | None, at: int) -> None:
-        """Handles a span's end, after its session has observed its step."""
+    def ends(
+        self, span: SpanView, opened: ActiveSpan | None, step: Step | None, at: int,
+        judged: Iterable[tuple[Session, Step]],
+    ) -> None:  # fmt: skip
+        """Handles a span's end, after its sessions have observed its steps."""
+        if opened is None:
+            # It was of no interest when it started; of a trace's first span it is known what it is.
+            if span.parent_id is None and step is not None and step.kind in RUNS:
+                for session, _ in judged:
+                    session.state.turns.began()
+            return
         if opened.branch is not None:
             opened.branch.ended = at
         if opened.top is opened:

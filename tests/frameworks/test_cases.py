@@ -12,7 +12,7 @@ from tests.tables import toml
 from tests.zero_code.interpreter import interpreter
 
 TABLE: dict[str, dict[str, Any]] = toml(Path(__file__).with_name("cases.toml"))
-MORE = {"autogen": ("openinference", "both")}
+MORE = {"autogen": ("openinference", "both"), "pydantic_ai": ("unwatched",)}
 
 
 def variants() -> Iterator[Any]:

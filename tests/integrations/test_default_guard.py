@@ -196,6 +196,30 @@ def test_the_next_run_of_a_conversation_is_the_users_next_turn() -> None:
     assert search(adapter) is None
 
 
+def test_calls_of_two_agents_are_refused_below_spans_that_no_guard_sees() -> None:
+    """Whose call it is, the default guard knows from the adapter, and not from the framework."""
+    adapter, tracer = Adapter("test"), TracerProvider().get_tracer("framework")
+    adapter.tool_call("plan", {}, session="chat-1", agent="planner").report(failed=False)
+    said = list[str | None]()
+    for _ in range(6):
+        with tracer.start_as_current_span("execute_tool search"):
+            said.append(search(adapter))
+    assert [one is None for one in said] == [True] * 4 + [False] * 2
+
+
+def test_a_run_in_a_call_is_not_the_users_next_turn() -> None:
+    """An agent that is a tool is a part of the run; the next one after it is the next turn."""
+    adapter = Adapter("test")
+    adapter.begin("chat-1")
+    with pytest.raises(LoopGuardAbort):
+        for _ in range(20):
+            with adapter.tool_call("research", {"topic": "x"}, session="chat-1"):
+                Adapter("test").begin("chat-1")
+                search(adapter)
+    adapter.begin("chat-1")
+    assert search(adapter) is None
+
+
 @pytest.mark.parametrize("own", [True, False], ids=["its provider", "another"])
 def test_a_processor_that_is_there_counts_alone(
     own: bool, seen: Seen, caplog: pytest.LogCaptureFixture

@@ -393,6 +393,32 @@ def test_a_run_that_says_so_only_at_its_end(app: App) -> None:
         turn(1)
 
 
+@pytest.mark.parametrize("scope", ["haystack", "my.app"])
+def test_a_run_that_says_so_after_its_start(app: App, scope: str) -> None:
+    """Haystack: attributes come right after the start, and a hook asks in a span of its own.
+
+    Of a scope that is not known before its first steps, the start of the first run is not seen.
+    """
+    tracer = app.provider.get_tracer(scope)
+    call = {"haystack.tool.name": "search", "haystack.agent.step.tool.input": '{"q": "x"}'}
+    call["haystack.agent.step.tool.output"] = ANSWER
+
+    def turn(times: int) -> None:
+        with app.session(), tracer.start_as_current_span("haystack.agent.run") as run:
+            run.set_attribute("haystack.agent.max_steps", 60)
+            for _ in range(times):
+                with tracer.start_as_current_span("haystack.agent.step"):
+                    with tracer.start_as_current_span("haystack.agent.hook"):
+                        control.check()
+                    with tracer.start_as_current_span("haystack.agent.step.tool") as made:
+                        made.set_attributes(call)
+
+    for _ in range(3):
+        with pytest.raises(LoopGuardAbort):
+            turn(20)
+        turn(1)
+
+
 def test_refusals_in_place_end_per_session(app: App) -> None:
     """Where each call of the model is a trace of its own, and refusals leave no span."""
     asked = 0

@@ -199,6 +199,8 @@ class Haystack:
     marks = frozenset(
         ("haystack.agent.max_steps", "haystack.agent.step.llm.output", "haystack.tool.name")
     )
+    # Of the connector; of a tracer that the application makes, the scope is its own.
+    scopes = ("haystack",)
     key_prefixes = ("haystack.",)
 
     def read(self, span: SpanView) -> Step | None:
@@ -218,8 +220,11 @@ class Haystack:
             meta = within((listing(replies) or (None,))[0], "meta")
             step = begin(span, Kind.MODEL, text(within(meta, "model")) or span.name)
             step.model = text(within(meta, "model"))
-            step.tokens_in = count(within(meta, "usage", "prompt_tokens"))
-            step.tokens_out = count(within(meta, "usage", "completion_tokens"))
+            usage = within(meta, "usage")
+            # The second are those of OpenAI's Responses API.
+            asked = within(usage, "prompt_tokens") or within(usage, "input_tokens")
+            said = within(usage, "completion_tokens") or within(usage, "output_tokens")
+            step.tokens_in, step.tokens_out = count(asked), count(said)
             step.text = assistant_text(replies)
         elif "haystack.agent.max_steps" in attributes:
             step = begin(span, Kind.AGENT, span.name)

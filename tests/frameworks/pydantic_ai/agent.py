@@ -4,17 +4,27 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 from typing import Any
 
 import pydantic_ai
-from pydantic_ai import CallDeferred, DeferredToolRequests, ModelRetry, UsageLimits
+from pydantic_ai import (
+    CallDeferred,
+    DeferredToolRequests,
+    DeferredToolResults,
+    ModelRetry,
+    UsageLimits,
+)
+from pydantic_ai.capabilities import HandleDeferredToolCalls
 from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 from pydantic_ai.models.instrumented import InstrumentationSettings
+from pydantic_ai.output import PromptedOutput, TextOutput
+from typing_extensions import TypedDict
 
 from otel_loopguard import LoopGuardAbort
 from otel_loopguard.integrations.pydantic_ai import LoopGuardCapability
-from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Looper, always, turns
+from tests.frameworks.looper import FINAL, QUESTION, SEARCH, Call, Looper, Script, always, turns
 from tests.frameworks.scripted import Run
 
 run = Run("pydantic_ai", "pydantic-ai-slim")
@@ -123,6 +133,57 @@ def a_call_that_is_deferred() -> object:
     return {"deferred": [one.tool_name for one in done.calls], "failed": "ERROR" in statuses}
 
 
+def a_call_that_others_answer() -> object:
+    """An answer that comes from elsewhere is that of the call: the same ones are a loop."""
+
+    def answer(_: object, asked: DeferredToolRequests) -> DeferredToolResults:
+        return DeferredToolResults(calls={one.tool_call_id: "No results." for one in asked.calls})
+
+    looper = Agent(always(("later", {"query": "x"})))
+    handler: list[Any] = [HandleDeferredToolCalls(answer)]
+    stop = looper.stopped(partial(looper.agent.run_sync, QUESTION, capabilities=handler))
+    return {"parts": [*{*stop.parts}], "few": len(looper.requests) < 12}
+
+
+class Found(TypedDict):
+    degrees: int
+
+
+def shout(text: str) -> Any:
+    """Takes no output."""
+    raise ModelRetry(text)
+
+
+def wrong_output() -> object:
+    """A model whose output is refused each time is stopped; a second try is honest.
+
+    Refused by its type, by a validator, or by the function that takes it; in a call or as text.
+    """
+
+    def stopped(asked: Script, **options: Any) -> bool:
+        looper = Agent(asked)
+        if not options:
+            validates: Any = looper.agent.output_validator
+            validates(shout)
+        stop = looper.ended(partial(looper.agent.run_sync, QUESTION, **options))
+        # Each output is one call, whoever writes its span; nothing is exported without a provider.
+        spans = [one for one in looper.spans.get_finished_spans() if "execute_tool" in one.name]
+        few = len(looper.requests) < 20 and len(spans) in {0, len(looper.requests)}
+        return stop is not None and few
+
+    wrong: Call = ("final_result", {"degrees": "warm"})
+    seen: list[object] = [
+        stopped(always(wrong), output_type=Found),
+        stopped(turns(), output_type=PromptedOutput(Found)),
+        stopped(turns(), output_type=TextOutput(shout)),
+        stopped(turns()),
+    ]
+    looper = Agent(turns([wrong], [("final_result", {"degrees": 21})]))
+    looper.decided.clear()
+    found: Any = looper.agent.run_sync(QUESTION, output_type=Found).output
+    return [*seen, found["degrees"], *looper.decided]
+
+
 def in_one_loop() -> object:
     """Fifty runs at a time in one event loop: each is a session of its own, and all are stopped."""
 
@@ -141,5 +202,6 @@ def in_one_loop() -> object:
 
 
 run.main(
-    Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred, in_one_loop, live=True
-)
+    Agent, hint_in_history, a_tool_that_asks_again, a_call_that_is_deferred,
+    a_call_that_others_answer, wrong_output, in_one_loop, live=True,
+)  # fmt: skip
