@@ -304,13 +304,6 @@ def test_the_child_of_a_fork_counts_anew() -> None:
     assert scene.total("loopguard.tool.calls") == 2
 
 
-def test_switched_off_nothing_is_counted() -> None:
-    """`telemetry_metrics=False`: no instrument is made."""
-    scene = Scene(telemetry_metrics=False)
-    scene.loop(5)
-    assert scene.metrics() == {}
-
-
 class Throws(ApiMeterProvider):
     def get_meter(self, *_: object, **__: object) -> object:  # type: ignore[override]
         raise RuntimeError
