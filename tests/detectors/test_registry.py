@@ -152,13 +152,6 @@ def test_what_ones_own_says_is_checked(
     assert by == ({"exact_repeat"} if fault else {"said", "exact_repeat"})
 
 
-def test_one_that_takes_no_class_fails_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It would never be asked."""
-    monkeypatch.setattr(Steps, "takes", "Step")
-    with pytest.raises(LoopGuardSettingsError, match="own_steps takes 'Step', expected a class"):
-        LoopGuard(named("Steps"))
-
-
 def test_one_that_throws_at_a_users_turn_is_switched_off() -> None:
     """The turn goes on for all others."""
     raise_faults(False)
@@ -201,8 +194,11 @@ def test_a_family_is_switched_off(name: str) -> None:
     assert left == {"own_calls", *NAMES} - (off or {"own_calls"})
 
 
-def test_names_have_to_be_told_apart_and_there() -> None:
-    """Two detectors cannot have one name; the error names what is unknown, and what there is."""
+def test_what_would_never_be_heard_fails_at_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that takes no class, the second of a name, a name that there is not."""
+    monkeypatch.setattr(Steps, "takes", "Step")
+    with pytest.raises(LoopGuardSettingsError, match="own_steps takes 'Step', expected a class"):
+        LoopGuard(named("Steps"))
     with pytest.raises(LoopGuardSettingsError, match="exact_repeat"):
         LoopGuard(named("Twin"))
     with pytest.raises(LoopGuardSettingsError) as error:
