@@ -355,6 +355,10 @@ TREES = st.recursive(
 @example([
     ("agent", [("lingers", [("tool", [])]), ("plain", [("tool", []), ("tool", [])])]),
 ])  # fmt: skip
+@example([("named", [
+    ("lingers", [("agent", [])]), ("plain", [("tool", [("plain", [])]), ("tool", [])]),
+    ("tool", []),
+])])  # fmt: skip
 @given(TREES)
 def test_the_same_is_seen_and_decided_as_if_every_span_was_followed(nodes: list[Node]) -> None:
     """Steps, whose they are, decisions and stalls, whatever is below, beside or above."""

@@ -421,24 +421,20 @@ def _warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [one for one in said if "no tool span was seen" in one or "neither arguments" in one]
 
 
-def test_tools_that_are_asked_for_unseen_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
+BARE = loops.spans("chat__v2-default")
+# Anthropic's SDK says it under a key of its own, and nothing more.
+ASKS = {"gen_ai.operation.name": "chat", "anthropic.message.stop_reason": "tool_use"}
+
+
+@pytest.mark.parametrize("spans", [BARE * 2, [Loop().span(ASKS)] * 9], ids=["OpenAI", "Anthropic"])
+def test_tools_that_are_asked_for_unseen_are_warned_of(
+    spans: list[RecordedSpan], caplog: pytest.LogCaptureFixture
+) -> None:
     """Five answers that ask for tools and say nothing more: one warning, with the remedy."""
-    seen = Seen(live=True)
-    for _ in range(2):
-        seen.end(*loops.spans("chat__v2-default"))
+    Seen(live=True).end(*spans)
     assert len(_warnings(caplog)) == 1
     assert "5 model calls asked for tools and no tool span was seen" in _warnings(caplog)[0]
     assert "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT" in _warnings(caplog)[0]
-
-
-def test_tools_that_anthropics_own_spans_ask_for_are_warned_of(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    """Its SDK says so under a key of its own, and nothing more."""
-    seen, loop = Seen(live=True), Loop()
-    asks = {"gen_ai.operation.name": "chat", "anthropic.message.stop_reason": "tool_use"}
-    seen.end(*(loop.span(asks) for _ in range(5)))
-    assert "5 model calls asked for tools and no tool span was seen" in _warnings(caplog)[0]
 
 
 @pytest.mark.parametrize("text", [None, "It is sunny."], ids=["silent", "answering"])

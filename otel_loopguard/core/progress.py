@@ -406,7 +406,6 @@ class Usage:
     steps: int = 0
     calls: int = 0
     actions: int = 0  # finished tool calls of the task at hand
-    models: int = 0
     tokens_in: int = 0  # also where a source has one number for both
     tokens_out: int = 0
     tokens: int = 0

@@ -46,17 +46,12 @@ def table_of(rows: Iterable[Row]) -> dict[str, About]:
         detector, *rules = row.name.split()
         said = row.labelled("Sure", "Settings", "Up to", "Advice")
         if not rules:
-            if said[""] or detector in found:
-                row.fail(f"expected it once, with Sure, Settings, Up to, Advice, got {said['']!r}")
-            try:
-                sure = tuple(map(float, said.get("Sure", "1 1 0").split()))
-                strongest = Action(said["Up to"]) if "Up to" in said else None
-            except ValueError as error:
-                row.fail(str(error))
+            if said[""]:
+                row.fail(f"expected Sure, Settings, Up to or Advice, got {said['']!r}")
+            sure = tuple(map(float, said.get("Sure", "1 1 0").split()))
+            strongest = Action(said["Up to"]) if "Up to" in said else None
             usual, settings = said.get("Advice", ""), tuple(said.get("Settings", "").split())
             found[detector] = About({}, settings, sure, strongest)
-        if detector not in found:
-            row.fail("expected a row of the detector above it")
         wording = said[""], said.get("Advice", usual)
         found[detector].wordings.update(dict.fromkeys(rules, wording))
     return found

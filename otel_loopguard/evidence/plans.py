@@ -39,7 +39,7 @@ _NAMES: Final = ("content", "title", "task", "step", "description", "text", "nam
 _FINISHED: Final = WORDS["finished"]
 
 _Task = tuple[str, bool]
-"""Tasks of a plan, with their status."""
+"""A task of a plan, and whether it is done."""
 
 
 class PlanExtractor:

@@ -261,7 +261,7 @@ class ToolCallExtractor:
     __slots__ = (
         "_answers", "_asked", "_before", "_calls", "_edited", "_frame", "_habits", "_novelty",
         "_paces", "_paid", "_progress", "_rounds", "_said", "_settings", "_shown", "_tools",
-        "_versions", "_viewer", "_writes",
+        "_versions", "_writes",
     )  # fmt: skip
 
     def __init__(self, settings: Settings, progress: Progress | None = None) -> None:
@@ -282,7 +282,6 @@ class ToolCallExtractor:
         # Tools of which a journal has calls.
         self._before = frozenset[str]()
         self._novelty: dict[int, Novelty] = {}
-        self._viewer = False
         # Tokens and money of the model calls since the newest tool call.
         self._asked, self._paid = 0, 0.0
         # What agents that others run have answered, and what a model wrote since the newest call;
@@ -608,11 +607,6 @@ class ToolCallExtractor:
             return Effect(declared)
         if not (name.moves or name.runs_code or name.asks):
             return name.effect
-        if effects.looks_at_files(name, arguments):
-            self._viewer = True
-        elif self._viewer and not arguments and tool_name(tool).moves:
-            # Beside `open a.py` a bare `scroll_down` is the viewer's.
-            return _READ
         return effects.effect_of(tool, arguments)
 
     def _open_epoch(self, found: Evidence, call: Call) -> None:

@@ -94,7 +94,6 @@ class UsageExtractor:
         elif kind is _MODEL:
             self._model(step)
         spending.steps, spending.calls = progress.steps, progress.calls
-        spending.models = progress.models
         spending.actions = progress.calls - self._first_call
         # Spans of models seldom name the agent in whose run they are.
         agent = step.agent or step.within

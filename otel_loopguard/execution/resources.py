@@ -26,7 +26,6 @@ from otel_loopguard.settings import Settings, imported
 class Reading:
     """The machine at one moment. None means *not known*."""
 
-    time: int  # nanoseconds since the epoch
     cpu: float | None = None  # percent of all CPUs in use since the reading before
     memory: float | None = None  # percent in use
     io_wait: float | None = None  # percent of CPU time waiting for disks since then; Linux only
@@ -52,7 +51,6 @@ class Gauges:
         used = None if self._process is None else _ask(self._process.memory_info)
         disk, network = _ask(psutil.disk_io_counters), _ask(psutil.net_io_counters)
         return Reading(
-            time.time_ns(),
             None if times is None else max(0.0, 100.0 - times.idle - (waited or 0.0)),
             None if memory is None else memory.percent,
             waited,
@@ -218,16 +216,11 @@ class Resources:
         """As `pressure`, without starting the sampling thread."""
         return self._pressure if time.monotonic() < self._fresh_until else UNKNOWN_PRESSURE
 
-    @property
-    def readings(self) -> tuple[Reading, ...]:
-        """The newest readings, at most 100, oldest first."""
-        with self._lock:
-            return tuple(self._readings)
-
     def use(self) -> Mapping[str, ResourceUse]:
         """Mean and peak of every resource that is known, by the names of `Reading`."""
         found: dict[str, ResourceUse] = {}
-        readings = self.readings
+        with self._lock:
+            readings = tuple(self._readings)
         for name in _MEASURED:
             known = [value for one in readings if (value := getattr(one, name)) is not None]
             if known:

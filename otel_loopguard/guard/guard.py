@@ -48,7 +48,7 @@ from otel_loopguard.spans.dedup import SpanDeduplicator
 from otel_loopguard.spans.messages import fetched
 from otel_loopguard.spans.reader import Reader
 from otel_loopguard.spans.sdk_views import REWRITTEN, ActiveSpanView, EndedSpanView
-from otel_loopguard.spans.steps import plan_above
+from otel_loopguard.spans.steps import plan_above, tells_late
 from otel_loopguard.telemetry import State, Telemetry
 from otel_loopguard.telemetry.span_annotator import SpanAnnotator
 
@@ -265,12 +265,15 @@ class LoopGuard(SessionQueries):
         if parent_context is not ...:
             msg = "a LoopGuard is no span processor: add LoopGuardSpanProcessor(guard) in its place"
             raise TypeError(msg)
-        active, run, said, described = self.active, None, None, False
+        active, run, said, described, is_call = self.active, None, None, False, False
         # Attributes are read and parsed before the lock is acquired.
         try:
             attributes = span.attributes if attributes is None else attributes
             described = not self.reader.marks.isdisjoint(attributes)
-            run = self.reader.run(span, attributes)
+            if self.reader.is_call(attributes):
+                is_call = not tells_late(span.scope)
+            else:
+                run = self.reader.run(span, attributes)
             said = asked(run)
         except Exception as fault:  # noqa: BLE001
             self.faults.caught("read", fault)
@@ -300,6 +303,7 @@ class LoopGuard(SessionQueries):
             opened = ActiveSpan(span, parent, named, at)
             opened.described = described or run is not None
             opened.call, opened.asked = call, said
+            opened.is_call = is_call
             self._add(opened, run)
         if STOPPING:
             known = opened.session or self._sessions.of_trace(span.trace_id)

@@ -144,8 +144,7 @@ class SessionQueries:
                 flag = self.flag_of(session)
                 if flag is None:
                     self._sessions.awaited[session] = None
-        if flag is None:
-            return Control(session)
+                    return Control(session)
         return flag.read() if shown else flag.look()
 
     def report(self, session: str) -> Report | None:
@@ -399,10 +398,6 @@ class SessionHandle:
     def allowed(self, calls: frozenset[int] | None) -> None:
         with self.guard._settled():
             self._session.allowed = calls
-
-    def denies(self, tool: str, args: object) -> bool:
-        """True if a call that is about to run belongs to a denied loop."""
-        return self.denied_by(tool, args) is not None
 
     def denied_by(
         self, tool: str, args: object, *, span_id: int = 0, agent: str | None = None

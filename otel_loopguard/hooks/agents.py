@@ -49,7 +49,6 @@ class HookEvent:
 
     Attributes:
         agent: Name of the coding agent, as on the command line: `claude-code`.
-        name: The agent's own name for the event: `PreToolUse`.
         kind: What it tells.
         session: Id of the session, the one that the agent's own telemetry has.
         sub_agent: Id of the sub-agent that it is about; None for the main agent.
@@ -65,7 +64,6 @@ class HookEvent:
     """
 
     agent: str
-    name: str
     kind: EventKind
     session: str
     sub_agent: str | None = None
@@ -151,7 +149,6 @@ class HookAgent:
         )
         return HookEvent(
             self.name,
-            name,
             kind,
             session,
             sub_agent=identifier(fields, "agent_id", "parent_tool_call_id"),

@@ -18,7 +18,7 @@ from otel_loopguard._util.tables import Row, read_table, read_texts
 from otel_loopguard._util.text import printable, truncate
 from otel_loopguard._util.worker import BackgroundWorker
 from otel_loopguard.core import Action, Decision, Detection, Diagnosis, Step
-from otel_loopguard.core.decision import Fix
+from otel_loopguard.core.decision import Fix, Risk
 from otel_loopguard.settings import imported
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def alternatives(
     return tuple(dict.fromkeys((*given, *known)))[:_WAYS]
 
 
-def diagnosis_in(row: Row) -> Diagnosis:
+def _diagnosis_in(row: Row) -> Diagnosis:
     """The cause on the first line, `low`, `medium` or `high: what helps`, and `prevent: how`."""
     fixes: list[Fix] = []
     prevention = ""
@@ -159,15 +159,12 @@ def diagnosis_in(row: Row) -> Diagnosis:
         said, _, text = line.partition(": ")
         if said == "prevent":
             prevention = text
-        elif said in _RISKS:
-            fixes.append(Fix(text, said))
         else:
-            row.fail(f"expected one of {', '.join(_RISKS)}, prevent, got {line!r}")
+            fixes.append(Fix(text, cast("Risk", said)))
     return Diagnosis(row.name.partition(" ")[0], row.lines[0], tuple(fixes), prevention)
 
 
-_RISKS: Final = ("low", "medium", "high")
-_KNOWN: Final = {row.name: diagnosis_in(row) for row in read_table(__name__, "diagnoses.txt")}
+_KNOWN: Final = {row.name: _diagnosis_in(row) for row in read_table(__name__, "diagnoses.txt")}
 DIAGNOSES: Final = {name: known for name, known in _KNOWN.items() if name == known.signature}
 """Diagnoses by signature."""
 _IS_PYTHON: Final = re.compile(

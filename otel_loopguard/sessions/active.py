@@ -6,7 +6,7 @@ import weakref
 from collections import OrderedDict
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.core import Kind, Step
@@ -22,22 +22,6 @@ if TYPE_CHECKING:
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
     from otel_loopguard.spans.views import SpanView
-
-
-class Limits(Protocol):
-    """Estimates in seconds from past runs; answers come from memory."""
-
-    def limit_for(self, tool: str, args: object = None) -> float | None:
-        """When a call is a stall: three times its estimate; None without an estimate."""
-        ...
-
-    def time_limit(self, tool: str, args: object = None) -> float:
-        """Expected upper bound of a call: five times its estimate, within 30 to 600 s."""
-        ...
-
-    def agent_limit(self, agent: str) -> float:
-        """The same for a run of an agent."""
-        ...
 
 
 def first_look(settings: Settings) -> int:

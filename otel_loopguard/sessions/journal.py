@@ -95,13 +95,12 @@ class Pseudonymizer:
     more, with a key that is not in the store.
     """
 
-    __slots__ = ("_keyed", "id", "lasting")
+    __slots__ = ("_keyed", "id")
 
     def __init__(self, key: str) -> None:
         given = hashlib.blake2b(key.encode("utf-8", "surrogatepass")).digest()
         secret = given if key else secrets.token_bytes(32)
-        # Whether another process can have the same key, and two bytes that tell it.
-        self.lasting = bool(key)
+        # Two bytes that tell whether another process has the same key.
         self.id = hashlib.blake2b(b"loopguard journal", key=secret, digest_size=2).digest()
         self._keyed = hashlib.blake2b(key=secret, digest_size=8)
 

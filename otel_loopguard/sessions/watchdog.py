@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from otel_loopguard._util.bounded import BoundedDict
     from otel_loopguard.detectors.budget import Clock
-    from otel_loopguard.sessions.active import ActiveSpans, Limits, Ticket
+    from otel_loopguard.sessions.active import ActiveSpans, Ticket
+    from otel_loopguard.sessions.profiler import Profiler
     from otel_loopguard.sessions.registry import SessionRegistry
     from otel_loopguard.sessions.session import Session
     from otel_loopguard.settings import Settings
@@ -63,7 +64,7 @@ class Watchdog:
 
     def __init__(  # noqa: PLR0913
         self, settings: Settings, reader: Reader, active: ActiveSpans, sessions: SessionRegistry, *,
-        lock: threading.RLock, faults: InternalErrors, live: bool, limits: Limits,
+        lock: threading.RLock, faults: InternalErrors, live: bool, limits: Profiler,
         tools: BoundedDict[str, str],
     ) -> None:  # fmt: skip
         self._settings = settings

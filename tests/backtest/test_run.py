@@ -129,31 +129,27 @@ def test_rows_without_a_duration_count_as_ended(
     assert list(found.notes.broken.values()) == [len(rows)]
 
 
+NO_LABELS = ("stuck", 2, [True])
+
+
 @pytest.mark.parametrize("form", ["parquet", "jsonl"])
 @pytest.mark.parametrize("name", ["loop", "Loop"])
 @pytest.mark.parametrize(
     ("loop", "labels"),
-    [(True, (True, "true", 1, 1.0)), (False, (False, "False", 0, "0")), (None, (None, ""))],
-)
+    [
+        (True, (True, "true", 1, 1.0)), (False, (False, "False", 0, "0")), (None, (None, "")),
+        (None, NO_LABELS),
+    ],
+)  # fmt: skip
 def test_a_column_labels_sessions(  # noqa: PLR0917  # one for each side of the table
     capture: Path, form: str, name: str, loop: object, labels: tuple[object], tmp_path: Path
 ) -> None:
+    """What is no label is told."""
     for number, label in enumerate(labels):
         path, out = labelled(capture, form, name, label, tmp_path), tmp_path / f"{number}"
         found = run(str(path), Settings(), out, jobs=1)
-        assert [row["loop"] for row in rows_of(found)] == [loop]
-        assert found.notes.broken.total() == 0
-
-
-@pytest.mark.parametrize("form", ["parquet", "jsonl"])
-@pytest.mark.parametrize("label", ["stuck", 2, [True]])
-def test_a_label_that_is_none_is_told(
-    capture: Path, form: str, label: object, tmp_path: Path
-) -> None:
-    path = labelled(capture, form, "loop", label, tmp_path)
-    found = run(str(path), Settings(), tmp_path / "out", jobs=1)
-    assert [(row["loop"], row["steps"]) for row in rows_of(found)] == [(None, 28)]
-    assert list(found.notes.broken.values()) == [found.notes.rows]
+        assert [(row["loop"], row["steps"]) for row in rows_of(found)] == [(loop, 28)]
+        assert [*found.notes.broken.values()] == [found.notes.rows] * (labels is NO_LABELS)
 
 
 def labelled(capture: Path, form: str, name: str, label: object, folder: Path) -> Path:

@@ -39,8 +39,8 @@ def begun(guard: LoopGuard) -> Any:
         yield key
 
 
-def test_the_percentage_goes_by_shares(begun: str) -> None:
-    """A plan in percent, by names alone, or by the number of what is not declared."""
+def test_the_percentage_goes_by_shares(begun: str, caplog: pytest.LogCaptureFixture) -> None:
+    """A plan in percent, by names alone, or by the number of what is not declared, or is seen."""
     assert control.milestones({"read": 20, "build": 60, "write": 20})
     assert control.milestone("read") == 20.0
     assert control.milestone("build", failed=True) == 20.0
@@ -50,6 +50,9 @@ def test_the_percentage_goes_by_shares(begun: str) -> None:
     assert control.milestone("ship") == 66.7
     with session(new_name()):
         assert [control.milestone(f"item {number}", of=10) for number in range(3)] == [10, 20, 30]
+    with session(new_name()):
+        assert [control.milestone(name, failed=name == "b") for name in "abc"] == [100, 50, 66.7]
+    assert not caplog.records
 
 
 def test_where_no_session_is_known_nothing_is() -> None:
@@ -96,14 +99,6 @@ def test_many_threads_report_at_once(guard: LoopGuard, begun: str) -> None:
             guard.observe(step(number), begun)
         list(reports)
     assert flag(guard, begun).milestones.percent() == 100.0
-
-
-def test_where_none_was_declared_each_one_counts(caplog: pytest.LogCaptureFixture) -> None:
-    with session(new_name()):
-        assert control.milestone("first") == 100.0
-        assert control.milestone("second", failed=True) == 50.0
-        assert control.milestone("third") == 66.7
-    assert not caplog.records
 
 
 @pytest.mark.parametrize("optional", [[], ["data read", "report written"]], ids=["", "optional"])

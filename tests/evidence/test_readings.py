@@ -238,10 +238,6 @@ def rows(file: Path) -> list[Any]:
 ROWS: Final = rows(Path(__file__).with_name("readings.txt"))
 
 
-def test_every_section_has_its_reader() -> None:
-    assert {row.values[0] for row in ROWS} == set(READERS)
-
-
 @pytest.mark.parametrize(("name", "expected", "cells"), ROWS)
 def test_it_is_read(name: str, expected: str, cells: list[str]) -> None:
     assert READERS[name](*map(value, cells)) == value(expected)

@@ -178,7 +178,7 @@ def test_the_session_and_the_agent_come_from_the_context(guard: LoopGuard) -> No
 
 def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGuard) -> None:
     """The order of sources, and more workers are advised where two resources are short."""
-    guard.admissions.resources.add(Reading(1, cpu=99, queue=20))
+    guard.admissions.resources.add(Reading(cpu=99, queue=20))
     found = execution.admit("search", X)
     assert (found.choice, found.confidence, found.source) == (Choice.DEFER, 0.8, Source.RESOURCES)
     assert found.reason == "the machine is short of resources: cpu 99 %, queue 20"
@@ -192,7 +192,7 @@ def test_resources_go_before_the_choice_and_loops_before_resources(guard: LoopGu
 
 def test_profiles_get_what_was_measured(guard: LoopGuard) -> None:
     """The newest reading goes with every finished call."""
-    guard.admissions.resources.add(Reading(1, cpu=77, rss=600, io_wait=3))
+    guard.admissions.resources.add(Reading(cpu=77, rss=600, io_wait=3))
     past(guard, "heavy", 1)
     assert guard.profiler.resources("heavy").cpu_intensive  # type: ignore[union-attr]
 
@@ -273,7 +273,7 @@ def test_every_answer_is_one_structured_record(
 ) -> None:
     """Session, decision, confidence, estimate, loop or not, alerts, number of tools."""
     loop(guard, 1)
-    guard.admissions.resources.add(Reading(1, cpu=85))
+    guard.admissions.resources.add(Reading(cpu=85))
     with caplog.at_level(logging.DEBUG, "otel_loopguard"):
         given = execution.admit_batch(["file_read", "web_search"], session="run")
         loop(guard, 3)

@@ -44,7 +44,7 @@ def threads() -> list[threading.Thread]:
 def test_the_machine_is_measured() -> None:
     """Percentages are percentages, rates come with the second reading, and the process has RAM."""
     gauges = Gauges()
-    first = gauges.read()
+    gauges.read()
     deadline = time.monotonic() + 0.1
     while time.monotonic() < deadline:
         sum(range(1000))
@@ -53,7 +53,6 @@ def test_the_machine_is_measured() -> None:
     assert 0 < (found.memory or 0) <= 100
     assert found.rss == pytest.approx(psutil.Process().memory_info().rss / 1e6, rel=0.2)
     assert (-1 if found.network is None else found.network) >= 0
-    assert found.time > first.time
 
 
 def test_what_a_system_does_not_say_is_not_known(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +92,7 @@ def test_alerts(reading: str, expected: str) -> None:
     """80, 85, 70 % and 15 tasks; critical (!) at 1.2 times that, of a percentage at 98 at most."""
     known = resources(0)
     values = dict(one.split() for one in reading.split(", "))
-    known.add(Reading(1, **{name: float(value) for name, value in values.items()}))
+    known.add(Reading(**{name: float(value) for name, value in values.items()}))
     pressure = known.pressure
     found = [alert.resource + "!" * alert.critical for alert in pressure.alerts]
     assert found == expected.split()
@@ -105,11 +104,11 @@ def test_one_peak_is_no_alert() -> None:
     """The mean of the newest three readings is held against the thresholds."""
     known = resources(0)
     for cpu in (10, 10, 100):
-        known.add(Reading(1, cpu=cpu))
+        known.add(Reading(cpu=cpu))
     assert known.pressure.load == pytest.approx(0.4)
     assert not known.pressure.alerts
     for _ in range(2):
-        known.add(Reading(1, cpu=100))
+        known.add(Reading(cpu=100))
     assert known.pressure.critical
 
 
@@ -117,7 +116,7 @@ def test_the_newest_hundred_are_kept() -> None:
     """Mean and peak are over those; what a system does not say is not there."""
     known = resources(0)
     for number in range(150):
-        known.add(Reading(number, cpu=number % 100, rss=50))
+        known.add(Reading(cpu=number % 100, rss=50))
     assert known.use() == {"cpu": ResourceUse(49.5, 99, 100), "rss": ResourceUse(50, 50, 100)}
     assert known.sample == (49, 50, None)
 
@@ -157,14 +156,14 @@ def test_a_fault_in_the_thread_does_not_end_it(monkeypatch: pytest.MonkeyPatch) 
             self.looks = chain((1, 0), repeat(1))
 
         def read(self) -> Reading:
-            return Reading(1 // next(self.looks), cpu=1)
+            return Reading(cpu=1 // next(self.looks))
 
     monkeypatch.setattr("otel_loopguard.execution.resources.Gauges", Faulty)
     raise_faults(False)
     faults = InternalErrors()
     known = Resources(LOOKING, faults)
     assert known.pressure == UNKNOWN_PRESSURE
-    wait_for(lambda: len(known.readings) > 1)
+    wait_for(known.use)
     known.stop()
     assert faults.counts == {"resources:ZeroDivisionError": 1}
 

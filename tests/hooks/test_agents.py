@@ -74,11 +74,11 @@ def test_a_text_that_is_a_complaint_is_a_failure(line: str, written: str, how: s
 
 def test_answers_are_taken() -> None:
     """And each form of answer that an agent takes at an event is one that it is given."""
-    given: set[tuple[str, str]] = set()
+    given: set[tuple[str, str | None]] = set()
     for each in EXCHANGES:
         for reply, answer in each.answers.items():
             assert refused(each.agent, each.payload, answer) is None, (each.payload, reply)
-            given.add((each.agent, (each.event or {})["name"]))
+            given.add((each.agent, AGENTS[each.agent].event(each.payload)))
     assert given == {(agent, event) for agent, events in ANSWERS.items() for event in events}
 
 

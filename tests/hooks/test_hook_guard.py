@@ -54,7 +54,7 @@ class Agent:
         at_once = kind is EventKind.CALL and not self.refused
         self.at += SECOND // 1000 if at_once else SECOND
         more.setdefault("accepts_hint", kind not in (EventKind.COMPACTION, EventKind.STOP))
-        event = HookEvent("claude-code", kind.value, kind, session, **more)
+        event = HookEvent("claude-code", kind, session, **more)
         answer = self.engine.handle(event, self.at)
         self.refused = answer.reply in (Reply.DENY, Reply.STOP)
         return answer

@@ -7,12 +7,10 @@ import pytest
 
 from otel_loopguard import LoopGuard, Settings
 from otel_loopguard._util.errors import InternalErrors, raise_faults
-from otel_loopguard._util.tables import rows_in
 from otel_loopguard.core import Decision, Diagnosis, Kind, Step
 from otel_loopguard.core.decision import Fix
 from otel_loopguard.evidence import signature_of
 from otel_loopguard.policy import DIAGNOSES, Diagnoser, diagnose
-from otel_loopguard.policy.hints import diagnosis_in
 from tests.calls import Run, call
 from tests.evidence.test_readings import ROWS
 from tests.sessions.journals import until
@@ -134,10 +132,3 @@ def test_a_setting_names_the_function() -> None:
     for _ in range(20):
         guard.observe(step, "run")
     assert seen[-1].diagnosis == Diagnosis("custom", "because of flux capac")
-
-
-def test_a_bad_line_of_the_table_is_refused_with_its_place() -> None:
-    """What helps has a risk in front, and a row begins with the cause."""
-    row = next(rows_in("full:\n  There is no room.\n  lo: delete it\n", "d.txt"))
-    with pytest.raises(ValueError, match=r"^d\.txt:1: full: .*medium.* got 'lo: delete it'"):
-        diagnosis_in(row)

@@ -112,7 +112,9 @@ TOLD: dict[str, Callable[[Scene], object]] = {
     "hint": lambda scene: scene.flag.control.hint,
     "milestones": lambda scene: scene.report().milestones,
     "actions": lambda scene: scene.report().actions,
-    "denied": lambda scene: handle_of(scene.guard, scene.key).denies("weather", {"city": "Paris"}),
+    "denied": lambda scene: bool(
+        handle_of(scene.guard, scene.key).denied_by("weather", {"city": "Paris"})
+    ),
     "asked": lambda scene: len(asked(scene.guard)),
     "decided": lambda scene: ",".join(dict.fromkeys(scene.actions)),
     "plan": lambda _: ",".join(task.id for task in control.plan()),

@@ -101,8 +101,11 @@ def teach(guard: LoopGuard, tool: str = "search") -> None:
         guard.observe(call(tool, {"q": "x", "year": 1}, error=said), f"run {number}")
 
 
-def test_what_was_learned_warns(guard: LoopGuard) -> None:
-    """Of all runs; the call may be made. Of a shell, whose calls are alike, nothing is learned."""
+def test_what_was_learned_warns(clock: Moved, guard: LoopGuard) -> None:
+    """Of all runs, for ten minutes: whoever obeys makes no such call that could take it back.
+
+    The call may be made. Of a shell, whose calls are alike, nothing is learned.
+    """
     teach(guard)
     teach(guard, "bash")
     found = execution.admit("search", {"q": "y", "year": 2})
@@ -113,11 +116,6 @@ def test_what_was_learned_warns(guard: LoopGuard) -> None:
     assert problem.warns
     assert execution.admit("search", {"q": "y"}).warnings == ()
     assert resilience.problems("bash", {"q": "y", "year": 2}) == ()
-
-
-def test_what_was_learned_expires(clock: Moved, guard: LoopGuard) -> None:
-    """Whoever obeys makes no such call that could take it back."""
-    teach(guard)
     clock.advance(590)
     assert resilience.problems("search", {"q": "y", "year": 2})
     clock.advance(11)

@@ -173,7 +173,6 @@ def test_keys_are_covered_with_the_key_of_the_setting() -> None:
     assert one.of(7) == same.of(7)
     assert len({7, one.of(7), one.of(8), other.of(7), none.of(7), again.of(7)}) == 6
     assert one.id == same.id != other.id
-    assert (one.lasting, none.lasting) == (True, False)
 
 
 def restarted(journals: JournalsInMemory, found: list[Decision] | None = None) -> LoopGuard:

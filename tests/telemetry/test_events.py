@@ -117,12 +117,14 @@ def test_a_cycle_of_agents_is_told_as_it_goes() -> None:
         assert scene.total("loopguard.cycles", **labels) == states.count(state)
 
 
-def test_switched_off_nothing_is_told() -> None:
-    """`telemetry_events=False`: no event, and the log goes on as before."""
-    scene = Scene(telemetry_events=False)
+@pytest.mark.parametrize("off", ["telemetry_events", "telemetry_metrics"])
+def test_what_is_switched_off_leaves_nothing(off: str) -> None:
+    """Neither an event nor an instrument; the other goes on."""
+    scene = Scene(**{off: False})
     with agent(scene.tracer):
         scene.loop(5)
-    assert scene.events() == []
+    assert bool(scene.events()) is (off != "telemetry_events")
+    assert bool(scene.metrics()) is (off != "telemetry_metrics")
 
 
 class Troubled(LogRecordProcessor):

@@ -37,20 +37,9 @@ def counted(scene: Scene, case: str) -> None:
         assert found == pytest.approx(float(value), abs=0.1), (metric, labels)
 
 
-def test_a_loop_is_counted() -> None:
-    """Decisions, detections, loops, steps and calls of a loop that was stopped."""
-    scene = Scene()
+def a_loop(scene: Scene) -> None:
     with agent(scene.tracer):
         scene.loop(5)
-    counted(scene, "a_loop")
-    assert scene.total("loopguard.saved.time") >= 0
-    assert scene.guard.faults.counts == {}
-    found = scene.metrics()
-    assert len(found) > 20
-    for name, series in found.items():  # no attribute that the table does not name, and no id
-        for labels, _ in series:
-            assert set(labels) <= set(BY_NAME[name].attributes), name
-            assert all(len(str(value)) <= 200 for value in labels.values())
 
 
 def a_stop(scene: Scene) -> None:
@@ -123,16 +112,20 @@ def a_fault(scene: Scene) -> None:
     scene.guard.faults.note("on_step", ValueError("x"))
 
 
-PLAYS = [a_fault, a_stop, a_recovery, a_choice, a_confirmation, a_false_alarm]
+PLAYS = [a_loop, a_fault, a_stop, a_recovery, a_choice, a_confirmation, a_false_alarm]
 PLAYS += [an_open_breaker, a_closed_breaker, trouble]
 
 
 @pytest.mark.parametrize("play", PLAYS)
 def test_what_happens_is_counted(play: Callable[[Scene], None]) -> None:
-    """What a stop saved, recoveries, choices and answers (A10, C15), breakers, feedback, tries."""
+    """Loops, what a stop saved, recoveries, choices and answers (A10, C15), breakers, feedback."""
     scene = Scene(tuning={"resilience": {"breaker_failures": 2}})
     play(scene)
     counted(scene, play.__name__)
+    for name, series in scene.metrics().items():  # no other attribute than in the table, and no id
+        for labels, _ in series:
+            assert set(labels) <= set(BY_NAME[name].attributes), name
+            assert all(len(str(value)) <= 200 for value in labels.values())
 
 
 def test_the_first_decision_is_an_increase() -> None:
@@ -302,13 +295,6 @@ def test_the_child_of_a_fork_counts_anew() -> None:
         assert float(pipe.read()) == 1
     os.waitpid(child, 0)
     assert scene.total("loopguard.tool.calls") == 2
-
-
-def test_switched_off_nothing_is_counted() -> None:
-    """`telemetry_metrics=False`: no instrument is made."""
-    scene = Scene(telemetry_metrics=False)
-    scene.loop(5)
-    assert scene.metrics() == {}
 
 
 class Throws(ApiMeterProvider):

@@ -84,17 +84,6 @@ def test_the_topmost_span_says_it_of_trace_and_session() -> None:
     assert annotation(top.attributes, "session") == {}
 
 
-def test_annotations_and_evaluations_are_off_by_default() -> None:
-    """Who did not ask for them gets neither."""
-    scene = Scene()
-    with agent(scene.tracer):
-        scene.loop(5)
-    spans = scene.spans.get_finished_spans()
-    assert not [name for span in spans for name in span.attributes or {} if "annotation" in name]
-    scene.guard.shutdown()
-    assert scene.events(RESULT) == []
-
-
 def test_every_decision_is_an_evaluation_of_its_span() -> None:
     """One event each, in the context of the span that was judged, and no content of calls."""
     scene = Scene(verdicts="evaluations")
