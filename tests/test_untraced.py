@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, semconv
+from otel_loopguard._control.flag import note_refusal
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.spans.reader import Reader
@@ -388,6 +389,27 @@ def test_a_refusal_in_place_of_a_result_is_no_result(quotes: bool) -> None:
     seen.end(loop.model())
     assert (seen.calls[-1].error_type, seen.calls[-1].outcome) == (semconv.ERROR_DENY, None)
     assert seen.decisions[-1].action.value == "abort"
+
+
+@pytest.mark.parametrize("around", ["{}", "Error: {}"])
+def test_a_refusal_of_another_call_of_the_loop_is_no_result(around: str) -> None:
+    """The words around its hint tell which loop the call is part of, and are no answer either."""
+    seen, loop, turn = Seen(), Loop(), 0
+    while not seen.decisions or seen.decisions[-1].action.value != "deny":
+        name = ("search", "fetch")[turn % 2]
+        seen.end(loop.model(call(f"c{turn}", name, query=name)))
+        loop.result({"search": "No results.", "fetch": "empty page"}[name], f"c{turn}")
+        turn += 1
+        assert turn < 20
+    flag, denied = seen.guard.flag_of(seen.sessions[0]), seen.decisions[-1]
+    assert flag is not None
+    other = "fetch" if denied.tool == "search" else "search"
+    refusal = flag.denial_of(other, denied.id)
+    note_refusal(flag, str(refusal))
+    seen.end(loop.model(call(f"c{turn}", other, query=other)))
+    loop.result(around.format(refusal), f"c{turn}")
+    seen.end(loop.model())
+    assert seen.calls[-1].refused
 
 
 @pytest.mark.parametrize("quotes", [False, True])

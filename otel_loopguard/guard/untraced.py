@@ -233,7 +233,7 @@ class Untraced:
                 return []
             requested = session.requested = RequestedCalls()
         # Who asks this process hears what it quotes, and who asks another one does not.
-        requested.note_hints(session.flag.quoting_hint, session.flag.control.hint)
+        requested.hear(session.flag)
         request = None
         if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request
