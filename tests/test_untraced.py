@@ -31,6 +31,7 @@ class Seen:
     def __post_init__(self) -> None:
         self.steps: list[Step] = []
         self.sessions: list[str] = []
+        self.wrote: list[str | None] = []
         self.decisions: list[Decision] = []
         self.guard = LoopGuard(
             Settings(**self.settings),
@@ -42,6 +43,8 @@ class Seen:
     def _step(self, session: str, step: Step) -> None:
         self.steps.append(step)
         self.sessions.append(session)
+        if step.kind is Kind.MODEL:
+            self.wrote.append(step.text)
 
     def replay(self, spans: list[RecordedSpan]) -> Seen:
         replay = SpanReplay(self.guard, self.guard.reader.read)
@@ -326,6 +329,36 @@ def test_of_two_spans_in_traces_of_their_own_the_one_with_messages_is_read() -> 
         seen.end(client)
         seen.guard.on_end(span)
     assert [step.outcome for step in seen.calls] == ["nothing"] * 2
+
+
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("seconds", [0, 3])
+def test_what_a_model_wrote_is_read_where_the_sdk_has_a_span_inside(
+    beside: bool, seconds: int
+) -> None:
+    """The SDK's own span ends first and has no content: it waits a second for the one around it."""
+    seen, loop = Seen(), Loop()
+    for turn in range(4):
+        loop.result("nothing", f"call_{turn - 1}")
+        text = {"type": "text", "content": f"I look once more: {turn}"}
+        span = loop.model(text, call(f"call_{turn}"), **{"gen_ai.usage.input_tokens": 9})
+        bare = {name: one for name, one in span.attributes.items() if "messages" not in name}
+        client = replace(
+            span, scope="sdk", span_id=(span.span_id or 0) + 500, attributes=bare,
+            parent_id=span.parent_id if beside else span.span_id, start=span.start + 1000,
+            end=(span.end or 0) - 1000,
+        )  # fmt: skip
+        span.end = (span.end or 0) + seconds * SECOND
+        loop.time += seconds * SECOND
+        seen.guard.on_start(span)
+        seen.end(client)
+        seen.guard.tick((span.end or 0) - 1)
+        seen.guard.on_end(span)
+    assert [step.outcome for step in seen.calls] == ["nothing"] * 3
+    assert [step.tokens_in for step in seen.steps if step.kind is Kind.MODEL] == [9] * 4
+    # At the first it is not known yet that models have spans of several scopes.
+    wrote = [None, *(f"I look once more: {turn}" for turn in range(1, 4))]
+    assert seen.wrote == (wrote if seconds == 0 else [None] * 4)
 
 
 def test_a_compacted_history_counts_nothing_again() -> None:

@@ -153,7 +153,8 @@ class Untraced:
         kept = self.counted(counted)
         own = None
         for known, one in counted:
-            if one is step:
+            # A span inside, without what the model wrote, may have waited for this one.
+            if one is step or one.kind is step.kind is _MODEL:
                 own = known
                 break
         found = own or session
@@ -161,6 +162,12 @@ class Untraced:
             return kept
         results = self._requested_on(span, step, found, agent, read, first=own is not None)
         return [*((found, one) for one in results), *kept] if results else kept
+
+    def late(self, session: Session, step: Step) -> list[tuple[Session, Step]]:
+        """Returns the steps to judge for one that waited for other spans in vain."""
+        if step.kind is _MODEL:
+            self._mute.append((session.key, compared(step)))
+        return self.counted([(session, step)])
 
     def counted(
         self, counted: list[tuple[Session, Step]], ended: Step | None = None
