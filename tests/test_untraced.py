@@ -147,6 +147,17 @@ def test_loops_with_a_plain_client_tell_their_calls(
     assert _warnings(caplog) == []
 
 
+@pytest.mark.parametrize("name", [name for name in loops.names() if name.startswith("stream__")])
+def test_a_streamed_answer_is_one_model_call(name: str) -> None:
+    """Logfire has a span for the start of a stream and one for its end."""
+    streamed, whole = (
+        [step for step in Seen().replay(loops.spans(one)).steps if step.kind is Kind.MODEL]
+        for one in (name, name.replace("stream", "chat"))
+    )
+    assert [step.tokens for step in streamed] == [step.tokens for step in whole]
+    assert [step.text for step in streamed] == [step.text for step in whole]
+
+
 def test_a_span_without_content_that_no_message_tells_counts_by_itself() -> None:
     """It waits for the messages until another span shows that spans have content."""
     loop, seen = Loop(), Seen(live=True)
