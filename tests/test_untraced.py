@@ -408,6 +408,18 @@ def test_hidden_requests_leave_results_unknown() -> None:
     assert {decision.action.value for decision in seen.decisions} <= {"allow", "hint"}
 
 
+def test_a_failed_request_without_messages_leaves_results_to_the_next() -> None:
+    """OpenLLMetry for Bedrock, where the provider limits requests: the same one comes again."""
+    seen, loop = Seen(), Loop()
+    for turn in range(3):
+        seen.end(loop.model(call(f"c{turn}")))
+        loop.result(turn, f"c{turn}")
+        failing = loop.span({"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
+        seen.end(replace(failing, status="error"))
+    seen.end(loop.model())
+    assert [step.outcome for step in seen.calls] == [0, 1, 2]
+
+
 def test_answers_in_the_form_of_a_call_are_no_calls() -> None:
     """Fifty records written through one function, each in a conversation of its own."""
     seen = Seen()

@@ -135,6 +135,8 @@ class RequestedCalls:
     def answer(self, model: Step, request: Request | None) -> list[Step]:
         """Returns the calls whose results a request shows, as steps in its order."""
         steps: list[Step] = []
+        if request is None and model.error:
+            return steps  # what was asked in vain is asked again, with the results
         for known in tuple(self._rounds):
             if known.end > model.start + _SLACK:
                 continue
