@@ -68,7 +68,8 @@ def _compare(reason: str, declared: Mapping[str, object], known: set[str]) -> No
 def warn_of_let_through(seen: Observation) -> None:
     """Warns if a denied loop went on because it was asked about otherwise. No lock is held."""
     let_through, made = seen.session.flag.let_through, seen.evidence
-    if let_through is None or made is None or made.call is None:
+    # A call that is made for the first time was not denied, whatever it was asked about.
+    if let_through is None or made is None or made.call is None or made.fresh:
         return
     denied, asked = let_through
     if denied == made.tool and seen.session.state.policy.overruns(made.call):
