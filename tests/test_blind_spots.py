@@ -191,6 +191,24 @@ def test_a_loop_that_asks_about_other_calls_than_it_makes_is_told(
     assert (f"was asked about {name!r} and let it pass" in caplog.text) is told
 
 
+def test_a_loop_of_ever_new_calls_that_asks_about_each_is_not_told(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """An unknown tool is asked for with other arguments each time: what was denied is not made."""
+    unknown = "unknown tool 'lookup'. Available tools: search, fetch"
+    guard = LoopGuard()
+    tracer = provider_with(LoopGuardSpanProcessor(guard)).get_tracer("my.agent")
+    with session("new"), agent(tracer):
+        for item in range(20):
+            args = f'{{"id": {item}}}'
+            if control.current().action is Action.ABORT or control.refused("lookup", args):
+                break
+            tool_call(tracer, "lookup", args, error=unknown)
+        assert control.current().action is Action.ABORT
+    settle()
+    assert "let it pass" not in caplog.text
+
+
 MISSPELT: list[dict[str, object]] = [
     {"exempt_tools": "serch"},
     {"tools": {"serch": {"polls": True}}},

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from otel_loopguard import LoopGuard, Settings, semconv
+from otel_loopguard._control.flag import note_refusal
 from otel_loopguard.core import Decision, Kind, Step
 from otel_loopguard.replay import SpanReplay
 from otel_loopguard.spans.reader import Reader
@@ -30,6 +31,7 @@ class Seen:
     def __post_init__(self) -> None:
         self.steps: list[Step] = []
         self.sessions: list[str] = []
+        self.wrote: list[str | None] = []
         self.decisions: list[Decision] = []
         self.guard = LoopGuard(
             Settings(**self.settings),
@@ -41,6 +43,8 @@ class Seen:
     def _step(self, session: str, step: Step) -> None:
         self.steps.append(step)
         self.sessions.append(session)
+        if step.kind is Kind.MODEL:
+            self.wrote.append(step.text)
 
     def replay(self, spans: list[RecordedSpan]) -> Seen:
         replay = SpanReplay(self.guard, self.guard.reader.read)
@@ -141,6 +145,17 @@ def test_loops_with_a_plain_client_tell_their_calls(
     assert [step.error for step in seen.calls] == [False] * 5 + [True]
     assert len(set(seen.sessions)) == 1
     assert _warnings(caplog) == []
+
+
+@pytest.mark.parametrize("name", [name for name in loops.names() if name.startswith("stream__")])
+def test_a_streamed_answer_is_one_model_call(name: str) -> None:
+    """Logfire has a span for the start of a stream and one for its end."""
+    streamed, whole = (
+        [step for step in Seen().replay(loops.spans(one)).steps if step.kind is Kind.MODEL]
+        for one in (name, name.replace("stream", "chat"))
+    )
+    assert [step.tokens for step in streamed] == [step.tokens for step in whole]
+    assert [step.text for step in streamed] == [step.text for step in whole]
 
 
 def test_a_span_without_content_that_no_message_tells_counts_by_itself() -> None:
@@ -327,6 +342,36 @@ def test_of_two_spans_in_traces_of_their_own_the_one_with_messages_is_read() -> 
     assert [step.outcome for step in seen.calls] == ["nothing"] * 2
 
 
+@pytest.mark.parametrize("beside", [False, True])
+@pytest.mark.parametrize("seconds", [0, 3])
+def test_what_a_model_wrote_is_read_where_the_sdk_has_a_span_inside(
+    beside: bool, seconds: int
+) -> None:
+    """The SDK's own span ends first and has no content: it waits a second for the one around it."""
+    seen, loop = Seen(), Loop()
+    for turn in range(4):
+        loop.result("nothing", f"call_{turn - 1}")
+        text = {"type": "text", "content": f"I look once more: {turn}"}
+        span = loop.model(text, call(f"call_{turn}"), **{"gen_ai.usage.input_tokens": 9})
+        bare = {name: one for name, one in span.attributes.items() if "messages" not in name}
+        client = replace(
+            span, scope="sdk", span_id=(span.span_id or 0) + 500, attributes=bare,
+            parent_id=span.parent_id if beside else span.span_id, start=span.start + 1000,
+            end=(span.end or 0) - 1000,
+        )  # fmt: skip
+        span.end = (span.end or 0) + seconds * SECOND
+        loop.time += seconds * SECOND
+        seen.guard.on_start(span)
+        seen.end(client)
+        seen.guard.tick((span.end or 0) - 1)
+        seen.guard.on_end(span)
+    assert [step.outcome for step in seen.calls] == ["nothing"] * 3
+    assert [step.tokens_in for step in seen.steps if step.kind is Kind.MODEL] == [9] * 4
+    # At the first it is not known yet that models have spans of several scopes.
+    wrote = [None, *(f"I look once more: {turn}" for turn in range(1, 4))]
+    assert seen.wrote == (wrote if seconds == 0 else [None] * 4)
+
+
 def test_a_compacted_history_counts_nothing_again() -> None:
     """What is cut away from a history, or told again in it, was counted when it was new."""
     seen, loop = Seen(), Loop()
@@ -363,6 +408,18 @@ def test_hidden_requests_leave_results_unknown() -> None:
     assert {decision.action.value for decision in seen.decisions} <= {"allow", "hint"}
 
 
+def test_a_failed_request_without_messages_leaves_results_to_the_next() -> None:
+    """OpenLLMetry for Bedrock, where the provider limits requests: the same one comes again."""
+    seen, loop = Seen(), Loop()
+    for turn in range(3):
+        seen.end(loop.model(call(f"c{turn}")))
+        loop.result(turn, f"c{turn}")
+        failing = loop.span({"gen_ai.operation.name": "chat", "gen_ai.request.model": "m"})
+        seen.end(replace(failing, status="error"))
+    seen.end(loop.model())
+    assert [step.outcome for step in seen.calls] == [0, 1, 2]
+
+
 def test_answers_in_the_form_of_a_call_are_no_calls() -> None:
     """Fifty records written through one function, each in a conversation of its own."""
     seen = Seen()
@@ -388,6 +445,27 @@ def test_a_refusal_in_place_of_a_result_is_no_result(quotes: bool) -> None:
     seen.end(loop.model())
     assert (seen.calls[-1].error_type, seen.calls[-1].outcome) == (semconv.ERROR_DENY, None)
     assert seen.decisions[-1].action.value == "abort"
+
+
+@pytest.mark.parametrize("around", ["{}", "Error: {}"])
+def test_a_refusal_of_another_call_of_the_loop_is_no_result(around: str) -> None:
+    """The words around its hint tell which loop the call is part of, and are no answer either."""
+    seen, loop, turn = Seen(), Loop(), 0
+    while not seen.decisions or seen.decisions[-1].action.value != "deny":
+        name = ("search", "fetch")[turn % 2]
+        seen.end(loop.model(call(f"c{turn}", name, query=name)))
+        loop.result({"search": "No results.", "fetch": "empty page"}[name], f"c{turn}")
+        turn += 1
+        assert turn < 20
+    flag, denied = seen.guard.flag_of(seen.sessions[0]), seen.decisions[-1]
+    assert flag is not None
+    other = "fetch" if denied.tool == "search" else "search"
+    refusal = flag.denial_of(other, denied.id)
+    note_refusal(flag, str(refusal))
+    seen.end(loop.model(call(f"c{turn}", other, query=other)))
+    loop.result(around.format(refusal), f"c{turn}")
+    seen.end(loop.model())
+    assert seen.calls[-1].refused
 
 
 @pytest.mark.parametrize("quotes", [False, True])

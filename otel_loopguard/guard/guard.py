@@ -459,7 +459,7 @@ class LoopGuard(SessionQueries):
             where = "prepare"
             if step.reading is None:
                 prepare(step, self._max_chars)
-            if self.active.deferred and step.lacks:
+            if self.active.deferred and (step.lacks or self._dedup.silent(step)):
                 # One that is open may know more of it.
                 self._follow_all()
             if step.kind is not _TOOL and (step.kind is _MODEL or fetched(span)):
@@ -723,8 +723,9 @@ class LoopGuard(SessionQueries):
         )  # fmt: skip
         self.active = ActiveSpans(settings.tuning.stalls.open_steps, first_look(settings))
         self._dedup = SpanDeduplicator(
-            self.active.by_id, joined=self._sessions.join, apart=self._sessions.apart
-        )
+            self.active.by_id, joined=self._sessions.join, apart=self._sessions.apart,
+            asks=self.reader.asks,
+        )  # fmt: skip
         self._untraced = Untraced()
         self._sessions.begun = self._replication.begun
         self._sessions.gone = self._forgotten
@@ -848,7 +849,7 @@ class LoopGuard(SessionQueries):
             with swallow(self.faults, "held"):
                 with self._lock:
                     found = self._resolver.resolve(step, None, self._clock(step.end))
-                    judged = self._untraced.counted([(found, step)])
+                    judged = self._untraced.late(found, step)
                 for session, counted in judged:
                     attempt(self.faults, "prepare", self._prepare, counted)
                     self._judge(session, counted, None)

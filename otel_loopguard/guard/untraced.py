@@ -68,7 +68,8 @@ def _compare(reason: str, declared: Mapping[str, object], known: set[str]) -> No
 def warn_of_let_through(seen: Observation) -> None:
     """Warns if a denied loop went on because it was asked about otherwise. No lock is held."""
     let_through, made = seen.session.flag.let_through, seen.evidence
-    if let_through is None or made is None or made.call is None:
+    # A call that is made for the first time was not denied, whatever it was asked about.
+    if let_through is None or made is None or made.call is None or made.fresh:
         return
     denied, asked = let_through
     if denied == made.tool and seen.session.state.policy.overruns(made.call):
@@ -153,7 +154,8 @@ class Untraced:
         kept = self.counted(counted)
         own = None
         for known, one in counted:
-            if one is step:
+            # A span inside, without what the model wrote, may have waited for this one.
+            if one is step or one.kind is step.kind is _MODEL:
                 own = known
                 break
         found = own or session
@@ -161,6 +163,12 @@ class Untraced:
             return kept
         results = self._requested_on(span, step, found, agent, read, first=own is not None)
         return [*((found, one) for one in results), *kept] if results else kept
+
+    def late(self, session: Session, step: Step) -> list[tuple[Session, Step]]:
+        """Returns the steps to judge for one that waited for other spans in vain."""
+        if step.kind is _MODEL:
+            self._mute.append((session.key, compared(step)))
+        return self.counted([(session, step)])
 
     def counted(
         self, counted: list[tuple[Session, Step]], ended: Step | None = None
@@ -233,7 +241,7 @@ class Untraced:
                 return []
             requested = session.requested = RequestedCalls()
         # Who asks this process hears what it quotes, and who asks another one does not.
-        requested.note_hints(session.flag.quoting_hint, session.flag.control.hint)
+        requested.hear(session.flag)
         request = None
         if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from otel_loopguard import semconv
+from otel_loopguard._control.flag import Flag, recognise
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.spans.dedup import compared, contradict
 from otel_loopguard.spans.messages import Answered, Message, Request, RequestedCall
@@ -83,10 +84,11 @@ class RequestedCalls:
         traced: Whether a span told of a tool call: the messages do not count.
     """
 
-    __slots__ = ("_hints", "_rounds", "blind", "counted_calls", "traced")
+    __slots__ = ("_flag", "_hints", "_rounds", "blind", "counted_calls", "traced")
 
     def __init__(self) -> None:
         self._rounds: list[_Round] = []
+        self._flag: Flag | None = None
         self.counted_calls: list[Step] = []
         self._hints: list[str] = []
         self.blind = 0
@@ -133,6 +135,8 @@ class RequestedCalls:
     def answer(self, model: Step, request: Request | None) -> list[Step]:
         """Returns the calls whose results a request shows, as steps in its order."""
         steps: list[Step] = []
+        if request is None and model.error:
+            return steps  # what was asked in vain is asked again, with the results
         for known in tuple(self._rounds):
             if known.end > model.start + _SLACK:
                 continue
@@ -189,9 +193,14 @@ class RequestedCalls:
                 return True
         return False
 
-    def note_hints(self, *hints: str | None) -> None:
-        """Remembers hints of the guard, which are not the result of a tool."""
-        for hint in hints:
+    def hear(self, flag: Flag) -> None:
+        """Remembers hints of the guard, which are not the result of a tool.
+
+        Args:
+            flag: The session's, which also knows what was said in place of results.
+        """
+        self._flag = flag
+        for hint in (flag.quoting_hint, flag.control.hint):
             if hint and hint not in self._hints:
                 self._hints = [*self._hints, hint][-_HINTS:]
 
@@ -232,18 +241,24 @@ class RequestedCalls:
         return step
 
     def _put(self, step: Step, result: Answered) -> None:
-        value = result.value
         step.error = step.error or result.failed
-        if isinstance(value, str):
-            for hint in self._hints:
-                if value.strip() == hint:
-                    # The application returned the hint in place of a result: it did not run.
-                    step.error, step.error_type, step.error_text = True, semconv.ERROR_DENY, value
-                    return
-                value = value.replace(hint, "").rstrip() if hint in value else value
-            if step.error:
-                step.error_text = value
+        value = step.outcome = result.value
+        if not isinstance(value, str):
+            return
+        step.error_text = value if step.error else step.error_text
+        # Before hints are taken out: a refusal may have one in it.
+        if self._flag is not None:
+            recognise(step, self._flag)
+        if value.strip() in self._hints:
+            # The application returned the hint in place of a result: it did not run.
+            step.error, step.error_type = True, semconv.ERROR_DENY
+        if step.refused:
+            step.outcome, step.error_text = None, value
+            return
+        for hint in self._hints:
+            value = value.replace(hint, "").rstrip() if hint in value else value
         step.outcome = value
+        step.error_text = value if step.error else step.error_text
 
 
 def _shown(

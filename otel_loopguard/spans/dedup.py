@@ -79,7 +79,8 @@ class SpanDeduplicator:
 
     A step that has arguments and result is counted at once; what other spans say of it later is
     dropped, but for a failure and what was unknown, which are put on the counted step. A tool call
-    that lacks one of them is held while a span is open that may have more of it.
+    that lacks one of them is held while a span is open that may have more of it, and so is a model
+    call without a text where models have spans of several scopes.
 
     Two steps are one call if kind and name are equal, arguments and call ids do not contradict,
     and: one is the direct parent of the other; or their scopes differ (or one is the serving side
@@ -94,15 +95,18 @@ class SpanDeduplicator:
         opened: The open spans by id, in the order in which they started; those that ended are none.
         joined: Called with two traces that turn out to be of one run.
         apart: Asked whether two traces are known to be of two sessions.
+        asks: Asked whether an open span is known to be of a model.
     """
 
     def __init__(
         self, opened: Mapping[int | None, _Open], *,
         joined: Callable[[int, int], None] | None = None,
         apart: Callable[[int, int], bool] | None = None,
+        asks: Callable[[SpanView], bool] | None = None,
     ) -> None:  # fmt: skip
         self._joined = joined
         self._apart = apart
+        self._asks = asks
         self._open = cast("dict[int | None, _Open]", opened)
         self._recent: deque[Step] = deque(maxlen=_MOST_RECENT)
         self.held: list[_Held] = []
@@ -116,6 +120,8 @@ class SpanDeduplicator:
         self._begun: dict[int, bool] = {}
         # The only scope so far: None before the first, `_SEVERAL` once there are two.
         self._scope: object = None
+        # The same of models.
+        self._model_scope: object = None
 
     def closed(self, span: SpanView, step: Step | None, now: int | None = None) -> tuple[Step, ...]:
         """Steps to count now that a span ended."""
@@ -157,6 +163,14 @@ class SpanDeduplicator:
             self.held.remove(held)
         return tuple(self._count(held.step) for held in late)
 
+    def silent(self, step: Step) -> bool:
+        """True if a model call lacks what the model wrote, and other spans of models may have it.
+
+        An SDK's own span ends inside that of its instrumentation, as a rule without content.
+        """
+        several = self._model_scope is _SEVERAL
+        return several and step.kind is Kind.MODEL and step.text is None and not step.error
+
     @property
     def due(self) -> int:
         """When a step that waits will be overdue, nanoseconds since the epoch; else 2**63 - 1."""
@@ -168,6 +182,8 @@ class SpanDeduplicator:
         """Steps to count now that a step ended that other spans may describe, too."""
         if step.scope != self._scope:
             self._scope = step.scope if self._scope is None else _SEVERAL
+        if step.kind is Kind.MODEL and step.scope != self._model_scope:
+            self._model_scope = step.scope if self._model_scope is None else _SEVERAL
         if inner is None or not _same_name(inner, step) or _contradicts(inner, step):
             held = self._held_twin(step)
             if held is not None:
@@ -178,7 +194,7 @@ class SpanDeduplicator:
             absorb(inner, compared(step, None))
             return self._release(span_id)
         before = self._release(span_id)
-        waits = self._may_know_more(step) if step.lacks else None
+        waits = self._may_know_more(step) if step.lacks or self.silent(step) else None
         if not waits:
             return (*before, self._count(step))
         self.held.append(_Held(step, waits, now))
@@ -357,20 +373,28 @@ class SpanDeduplicator:
             if opened is None:
                 break
             parent = opened.view
-            if (direct or parent.scope != step.scope or step.server) and _may_name(parent, step):
+            if (direct or parent.scope != step.scope or step.server) and self._may_be(parent, step):
                 found.add(parent.span_id)
             parent_id, direct = parent.parent_id, False
         for opened in islice(reversed(self._open.values()), _LOOKED_AT):
             span = opened.view
-            if span.start < step.start - _TOLERANCE and not step.server:
+            encloses = step.server or step.kind is Kind.MODEL
+            if span.start < step.start - _TOLERANCE and not encloses:
                 continue
-            if step.server and span.trace_id == step.trace_id:
-                beside = span.kind != "SERVER" and span.start <= step.start
+            if encloses and span.trace_id == step.trace_id:
+                other = span.kind != "SERVER" if step.server else span.scope != step.scope
+                beside = other and span.start <= step.start
             else:
                 beside = span.scope != step.scope and _near(span.start, step.start)
-            if beside and _may_name(span, step):
+            if beside and self._may_be(span, step):
                 found.add(span.span_id)
         return found
+
+    def _may_be(self, span: SpanView, step: Step) -> bool:
+        """True if an open span may describe a call, by what is known of it so far."""
+        if step.kind is not Kind.MODEL:
+            return _may_name(span, step)
+        return self._asks is not None and self._asks(span)
 
 
 _COPIED: Final = ("args", "outcome")

@@ -352,6 +352,13 @@ class Reader:
                 return True
         return False
 
+    def asks(self, span: SpanView) -> bool:
+        """True if an open span says that it is a call of a model."""
+        if not self.is_call(span.attributes):
+            return False
+        step = self.read(span)
+        return step is not None and step.kind is Kind.MODEL
+
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None if no dialect knows it.
 

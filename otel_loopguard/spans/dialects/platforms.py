@@ -197,8 +197,18 @@ class LangSmith:
         return step
 
 
+_LOGFIRE_ANSWERED: Final = frozenset(
+    "gen_ai.output.messages gen_ai.usage.input_tokens response_data".split()
+)
+"""Keys of which the span of a model's client has one if the answer came with it."""
+
+
 class Logfire:
-    """Reads spans of the scope `logfire.openai_agents`; its keys are too plain to stand alone."""
+    """Reads spans of the scope `logfire.openai_agents`; its keys are too plain to stand alone.
+
+    Of the spans of clients it reads those that end when a stream begins, which are no calls: at its
+    end there is a span with request, answer and tokens.
+    """
 
     name = "logfire"
     marks = frozenset(("gen_ai.system", "agent_trace_id"))
@@ -208,9 +218,16 @@ class Logfire:
 
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None of another scope."""
-        if not span.scope.startswith("logfire.openai_agents"):
-            return None
         attributes = span.attributes
+        if not span.scope.startswith("logfire.openai_agents"):
+            streams = (
+                "request_data" in attributes
+                and span.end is not None
+                and span.scope.startswith("logfire.")
+                and span.status != "error"
+                and _LOGFIRE_ANSWERED.isdisjoint(attributes)
+            )
+            return begin(span, Kind.OTHER, span.name) if streams else None
         template = text(attributes.get("logfire.msg_template")) or span.name
         if attributes.get("gen_ai.operation.name") == "chat":
             step = self._model(span)
