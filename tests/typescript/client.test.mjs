@@ -236,3 +236,12 @@ test("spans that are handed on one by one wait for no answer to the one before",
   await oneByOne.forceFlush();
   assert.deepEqual(sent, ["a", "b", "c"]);
 });
+
+test("an address that is empty in the environment is the one by default", async () => {
+  const asked = [];
+  const answers = async (to) => asked.push(to) && new Response("{}");
+  process.env.LOOPGUARD_URL = "";
+  await new LoopGuardControl({ session: "chat-1", fetch: answers, onProblem: () => {} }).check();
+  process.env.LOOPGUARD_URL = url;
+  assert.ok(asked[0].startsWith("http://127.0.0.1:4318/"));
+});
