@@ -181,6 +181,8 @@ class ControlApi:
             return problem(422, "wait must be a number of seconds")
         since = request.query_params.get("since")
         until = time.monotonic() + wait_s
+        if not wait_s:
+            self._count(request)
         while True:
             row = await self._row(request)
             changed = row["version"] != since if since else row["action"] != Action.ALLOW.value
@@ -206,6 +208,7 @@ class ControlApi:
             return problem(422, f"there is no {min(other)!r:.100}: expected 'tool', 'arguments'")
         if not isinstance(tool := body.get("tool"), str):
             return problem(422, "tool must be the name of one")
+        self._count(request)
         return _unstored(await self._row(request, tool, body.get("arguments")))
 
     async def act(self, request: Request) -> Response:
@@ -233,6 +236,12 @@ class ControlApi:
         if reply.pop("ok"):
             return _unstored(reply)
         return problem(_STATUS[reply["error"]], reply["message"])
+
+    def _count(self, request: Request) -> None:
+        """Counts a question of a step, unless another worker may know the session."""
+        engine = self._engine(request)
+        if not engine.admin.others_judge:
+            engine.lateness.asked(request.state.session)
 
     async def _row(self, request: Request, *call: Any) -> dict[str, Any]:
         session = request.state.session

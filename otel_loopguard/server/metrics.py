@@ -186,6 +186,13 @@ _ADVICE: Final = (
     "export spans sooner (OTEL_BSP_SCHEDULE_DELAY=200 for the agent), or compare the clocks of "
     "agent and server"
 )
+_BLIND: Final = 30
+"""Questions about a session without a span of it; a loop has made some call by then."""
+_NEVER: Final = (
+    f"{_BLIND} questions about this session, and no span of it has come; the agent's spans need "
+    "this server (OTEL_EXPORTER_OTLP_ENDPOINT), the same token, this session as "
+    "gen_ai.conversation.id, and a short batch delay (OTEL_BSP_SCHEDULE_DELAY=200)"
+)
 
 
 @dataclass(slots=True)
@@ -259,9 +266,10 @@ class TroubleLog:
 
 
 class Lateness:
-    """Notes sessions whose runtime asks, and went on before their steps were judged.
+    """Notes sessions whose runtime asks, and went on before their steps were judged, or come.
 
-    Of sessions that nobody asks for it does not matter. Noted by one thread, read by any.
+    Of sessions that nobody asks for it does not matter. Steps are noted by one thread, questions by
+    another; both are read by any.
 
     Args:
         guard: The guard that judges them.
@@ -270,6 +278,7 @@ class Lateness:
     def __init__(self, guard: Engine) -> None:
         self._guard = guard
         self._late_s: BoundedDict[str, float] = BoundedDict(_LATE_SESSIONS)
+        self._unseen: BoundedDict[str, int] = BoundedDict(_LATE_SESSIONS)
         self.log = TroubleLog("agents hear of decisions too late", log=guard.log)
 
     def note(self, steps: Iterable[tuple[int, Step]]) -> None:
@@ -298,8 +307,17 @@ class Lateness:
                 self._late_s[session] = late_s
                 self.log.note("late", f"a step was judged {late_s:.1f} s after its end; {_ADVICE}")
 
+    def asked(self, session: str) -> None:
+        """Counts a question about a session of which no span has come."""
+        if self._guard.flag_of(session) is None:
+            self._unseen[session] = self._unseen.get(session, 0) + 1
+        elif self._unseen:
+            self._unseen.pop(session, None)
+
     def warning(self, session: str) -> str | None:
-        """Warning for the runtime of a session whose steps are judged late."""
+        """Warning for the runtime of a session whose steps are judged late, or never come."""
+        if self._unseen.get(session, 0) >= _BLIND:
+            return _NEVER
         late_s = self._late_s.get(session)
         if late_s is None:
             return None

@@ -463,7 +463,8 @@ def _numbered(attributes: Mapping[str, object], head: str) -> dict[str, object]:
     """A message whose fields are attributes of their own, as a map."""
     get = attributes.get
     message: dict[str, object] = {"role": get(f"{head}role")}
-    if _one_of(message["role"], _ANSWERING):
+    # Anthropic sends results as the user, and so they are written.
+    if _one_of(message["role"], _ANSWERING) or f"{head}tool_call_id" in attributes:
         message["content"] = get(f"{head}content")
         message["tool_call_id"] = get(f"{head}tool_call_id")
     calls: list[object] = []

@@ -114,6 +114,15 @@ def test_a_client_follows_the_flag(language: str, request: pytest.FixtureRequest
     assert sum("401" in line and "goes on unguarded" in line for line in unguarded) == 1
 
 
+@pytest.mark.parametrize("language", ["go", "java"])
+def test_an_empty_address_is_the_one_by_default(
+    language: str, request: pytest.FixtureRequest
+) -> None:
+    said = lines([*request.getfixturevalue(language), "a", "b", "c", "d"], "", TOKEN)
+    assert said
+    assert not any("cannot be used" in line for line in said)
+
+
 def lines(
     command: list[str], url: str, token: str, works: Callable[[], None] | None = None
 ) -> list[str]:

@@ -89,3 +89,15 @@ def test_who_asks_hears_that_spans_come_too_late_to_warn(caplog: pytest.LogCaptu
     assert "steps are judged up to 5." in str(late["warning"])
     assert silent["warning"] is None
     assert in_time["warning"] is None
+
+
+def test_who_asks_hears_that_no_span_comes() -> None:
+    """By the thirtieth question; waiting for a change is none, and the first span ends it."""
+    with serving() as server:
+        for _ in range(29):
+            assert control(server, "alone")["warning"] is None
+        for _ in range(40):
+            assert control(server, "waits", wait="0.001")["warning"] is None
+        assert "no span of it has come" in str(control(server, "alone")["warning"])
+        sent(server, "alone", 0, ago_s=0)
+        assert control(server, "alone")["warning"] is None

@@ -1,9 +1,10 @@
 // The client against a running server, whose address is in LOOPGUARD_URL.
-import { InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-node";
+import { BatchSpanProcessor, InMemorySpanExporter, NodeTracerProvider, SimpleSpanProcessor } from "@opentelemetry/sdk-trace-node";
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { LoopGuardControl, LoopGuardStop } from "../../clients/typescript/dist/index.js";
+import { exporterTo } from "../../clients/typescript/dist/mastra.js";
 import { Conversation } from "../../clients/typescript/dist/otel.js";
 
 const url = process.env.LOOPGUARD_URL;
@@ -224,4 +225,23 @@ test("spans carry the conversation that they start in", async () => {
   await Promise.all([run("none"), ...["a", "b"].map((id) => conversation.run(id, () => run(id)))]);
   const found = exporter.getFinishedSpans().map((span) => [span.name, span.attributes["gen_ai.conversation.id"]]);
   assert.deepEqual(found.sort(), [["a", "a"], ["b", "b"], ["none", undefined]]);
+});
+
+test("spans that are handed on one by one wait for no answer to the one before", async () => {
+  const sent = [];
+  const silent = { export: (spans) => sent.push(...spans.map(({ name }) => name)), shutdown: async () => {} };
+  const oneByOne = new BatchSpanProcessor(exporterTo(new SimpleSpanProcessor(silent)), { maxExportBatchSize: 1 });
+  const tracer = new NodeTracerProvider({ spanProcessors: [oneByOne] }).getTracer("test");
+  for (const name of ["a", "b", "c"]) tracer.startSpan(name).end();
+  await oneByOne.forceFlush();
+  assert.deepEqual(sent, ["a", "b", "c"]);
+});
+
+test("an address that is empty in the environment is the one by default", async () => {
+  const asked = [];
+  const answers = async (to) => asked.push(to) && new Response("{}");
+  process.env.LOOPGUARD_URL = "";
+  await new LoopGuardControl({ session: "chat-1", fetch: answers, onProblem: () => {} }).check();
+  process.env.LOOPGUARD_URL = url;
+  assert.ok(asked[0].startsWith("http://127.0.0.1:4318/"));
 });

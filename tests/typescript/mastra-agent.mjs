@@ -5,11 +5,13 @@ import { SpanType } from "@mastra/core/observability";
 import { createTool } from "@mastra/core/tools";
 import { Observability } from "@mastra/observability";
 import { OtelExporter } from "@mastra/otel-exporter";
+import { OTLPTraceExporter } from "@opentelemetry/exporter-trace-otlp-proto";
+import { BatchSpanProcessor } from "@opentelemetry/sdk-trace-node";
 import { MockLanguageModelV4 as Mock } from "ai/test";
 import { setTimeout as sleep } from "node:timers/promises";
 import { z } from "zod";
 import { LoopGuardControl } from "../../clients/typescript/dist/index.js";
-import { prepareStep, stopWhen } from "../../clients/typescript/dist/mastra.js";
+import { exporterTo, prepareStep, stopWhen } from "../../clients/typescript/dist/mastra.js";
 
 const [url, session] = process.argv.slice(2);
 const control = new LoopGuardControl({ url, session });
@@ -31,8 +33,9 @@ const search = createTool({
   execute: async () => "nothing found",
 });
 // Its batches wait for 5 s, unless they are full, and each for the answer to the one before.
+const batches = new BatchSpanProcessor(new OTLPTraceExporter({ url: `${url}/v1/traces` }), { scheduledDelayMillis: 100 });
 const exporter = new OtelExporter({
-  provider: { custom: { endpoint: url, protocol: "http/protobuf" } }, batchSize: 1,
+  provider: { custom: { endpoint: url, protocol: "http/protobuf" } }, exporter: exporterTo(batches), batchSize: 1,
 });
 const mastra = new Mastra({
   agents: { helper: new Agent({ id: "helper", name: "helper", instructions: "Find it.", model, tools: { search } }) },

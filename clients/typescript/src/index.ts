@@ -112,7 +112,7 @@ export class LoopGuardControl {
   constructor(options: Options) {
     const env: Record<string, string | undefined> =
       (globalThis as { process?: { env: Record<string, string | undefined> } }).process?.env ?? {};
-    const base = options.url ?? env["LOOPGUARD_URL"] ?? "http://127.0.0.1:4318";
+    const base = options.url ?? (env["LOOPGUARD_URL"] || "http://127.0.0.1:4318"); // an empty one is none
     const token = options.token ?? env["LOOPGUARD_TOKEN"];
     if (!options.session) throw new TypeError("LoopGuardControl needs the key of a session: { session: … }");
     for (const name of ["timeoutMs", "pauseLimitMs"] as const) {

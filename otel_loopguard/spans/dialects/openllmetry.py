@@ -49,6 +49,9 @@ _LIBRARIES = (
 )  # fmt: skip
 _TASK = "FunctionTool.task"
 _LLAMA_INDEX = ("llamaindex", "")  # console JSON has no scope
+_PART = "Runnable"
+"""What the classes of chains begin with that LangChain.js puts an agent together of: each is the
+root of a trace, so that as a run it would end a turn after every step."""
 _INNER = (".wrap_tool_call", ".awrap_tool_call", ".wrap_model_call", ".awrap_model_call")
 
 
@@ -145,6 +148,8 @@ def _enclosing(span: SpanView, kind: Kind) -> Step:
         name = text(attributes.get("gen_ai.agent.name")) or span.name.removesuffix(".agent")
     elif kind is Kind.WORKFLOW:
         name = name or text(attributes.get("traceloop.workflow.name"))
+        if attributes.get("gen_ai.operation.name") == "workflow" and (name or "").startswith(_PART):
+            kind = Kind.OTHER
     step = begin(span, kind, name or span.name)
     if kind is Kind.NODE:
         _node(step, span)

@@ -100,7 +100,8 @@ public final class LoopGuard {
 
     /** Takes the server's address and token from LOOPGUARD_URL and LOOPGUARD_TOKEN. */
     public LoopGuard() {
-        this(System.getenv().getOrDefault("LOOPGUARD_URL", "http://127.0.0.1:4318"),
+        this(Optional.ofNullable(System.getenv("LOOPGUARD_URL")).filter(url -> !url.isEmpty())
+                .orElse("http://127.0.0.1:4318"),
             System.getenv("LOOPGUARD_TOKEN"),
             text -> System.getLogger("otel-loopguard").log(System.Logger.Level.WARNING, text));
     }
