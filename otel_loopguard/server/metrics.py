@@ -311,12 +311,10 @@ class Lateness:
         """Counts a question about a session of which no span has come."""
         if self._guard.flag_of(session) is None:
             self._unseen[session] = self._unseen.get(session, 0) + 1
-        elif self._unseen:
-            self._unseen.pop(session, None)
 
     def warning(self, session: str) -> str | None:
         """Warning for the runtime of a session whose steps are judged late, or never come."""
-        if self._unseen.get(session, 0) >= _BLIND:
+        if self._unseen.get(session, 0) >= _BLIND and self._guard.flag_of(session) is None:
             return _NEVER
         late_s = self._late_s.get(session)
         if late_s is None:
