@@ -255,7 +255,8 @@ class WatchdogThread:
                 self.process, self.idle = 0, True
 
     def _watch(self, work: Signal) -> None:
-        while not self._stopped:
+        # An interrupt of `_start` may leave a thread that another one stands in for.
+        while work is self._work and not self._stopped:
             # Cleared first: what arrives after this sets it again.
             work.clear()
             with swallow(self._faults, "timer"):
