@@ -101,24 +101,21 @@ class BackgroundThread:
 
     def wake(self) -> None:
         """Has `turn` called, soon."""
-        with self._lock:
-            starts = not self.is_running
-            if starts:
-                self.is_running, self._signal = True, Signal()
-            signal = self._signal
-            signal.set()
-        if not starts:
-            return
-        # Not with the lock: where threads are gevent's, another one runs until this has started.
-        started = False
+        starts = started = False
         try:
-            started = start_thread(self._name, self._run, signal)
+            with self._lock:
+                if not self.is_running:
+                    starts, self.is_running, self._signal = True, True, Signal()
+                signal = self._signal
+                signal.set()
+            # Not with the lock: where threads are gevent's, others run until this has started.
+            started = starts and start_thread(self._name, self._run, signal)
         finally:
-            if not started:
+            if starts and not started:
                 # The next `wake` tries again.
                 self.is_running = False
         # An interpreter that ends starts no thread; a caller who waits stands in.
-        if not started and threading.main_thread().is_alive():
+        if starts and not started and threading.main_thread().is_alive():
             self._errors.note(self._name, RuntimeError("no thread could be started"))
 
     def stand_in(self) -> bool:

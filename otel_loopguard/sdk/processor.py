@@ -229,21 +229,21 @@ class WatchdogThread:
         self._work.set()
 
     def _start(self) -> None:
-        with self._lock:
-            if self._stopped or self.process:
-                return
-            self.process, self._work = os.getpid(), Signal()
-            if not self._registered:
-                # With the first span, and so called before the providers shut themselves down.
-                self._registered = True
-                atexit.register(_at_exit, self._guard)
-        wake_by(self._work)
-        # Not with the lock: where threads are gevent's, another one runs until this has started.
-        started = False
+        ours = started = False
         try:
+            with self._lock:
+                if self._stopped or self.process:
+                    return
+                ours, self.process, self._work = True, os.getpid(), Signal()
+                if not self._registered:
+                    # With the first span, and so called before the providers shut themselves down.
+                    self._registered = True
+                    atexit.register(_at_exit, self._guard)
+            wake_by(self._work)
+            # Not with the lock: where threads are gevent's, others run until this has started.
             started = start_thread("timer", self._run, self._work)
         finally:
-            if not started:
+            if ours and not started:
                 self.process = 0
 
     def _run(self, work: Signal) -> None:

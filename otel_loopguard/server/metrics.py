@@ -188,6 +188,8 @@ _ADVICE: Final = (
 )
 _BLIND: Final = 30
 """Questions about a session without a span of it; a loop has made some call by then."""
+_SENDS_S: Final = 10.0
+"""Seconds since the first of them: twice as long as exporters wait for a batch by default."""
 _NEVER: Final = (
     f"{_BLIND} questions about this session, and no span of it has come; the agent's spans need "
     "this server (OTEL_EXPORTER_OTLP_ENDPOINT), the same token, this session as "
@@ -278,7 +280,7 @@ class Lateness:
     def __init__(self, guard: Engine) -> None:
         self._guard = guard
         self._late_s: BoundedDict[str, float] = BoundedDict(_LATE_SESSIONS)
-        self._unseen: BoundedDict[str, int] = BoundedDict(_LATE_SESSIONS)
+        self._unseen: BoundedDict[str, tuple[int, float]] = BoundedDict(_LATE_SESSIONS)
         self.log = TroubleLog("agents hear of decisions too late", log=guard.log)
 
     def note(self, steps: Iterable[tuple[int, Step]]) -> None:
@@ -310,11 +312,14 @@ class Lateness:
     def asked(self, session: str) -> None:
         """Counts a question about a session of which no span has come."""
         if self._guard.flag_of(session) is None:
-            self._unseen[session] = self._unseen.get(session, 0) + 1
+            asked, since = self._unseen.get(session, (0, time.monotonic()))
+            self._unseen[session] = asked + 1, since
 
     def warning(self, session: str) -> str | None:
         """Warning for the runtime of a session whose steps are judged late, or never come."""
-        if self._unseen.get(session, 0) >= _BLIND and self._guard.flag_of(session) is None:
+        asked, since = self._unseen.get(session, (0, 0.0))
+        silent = asked >= _BLIND and time.monotonic() - since >= _SENDS_S
+        if silent and self._guard.flag_of(session) is None:
             return _NEVER
         late_s = self._late_s.get(session)
         if late_s is None:
