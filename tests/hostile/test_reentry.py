@@ -273,10 +273,12 @@ class InterruptAt:
             return None
         if event == "line":
             self.left -= 1
+            if self.left > 0 or self.where:
+                return self
             # Python looks at no signal between the end of a block and what its `with` calls then,
             # nor at a `try:`, which does nothing and may be outside of all handlers.
             line = linecache.getline(code.co_filename, frame.f_lineno).lstrip()
-            if self.left <= 0 and not self.where and not line.startswith(("with ", "try:")):
+            if not line.startswith(("with ", "try:")):
                 self.where = f"{code.co_filename}:{frame.f_lineno}"
                 raise KeyboardInterrupt
         return self
