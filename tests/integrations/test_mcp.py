@@ -11,6 +11,7 @@ from mcp import Client
 from mcp.server import MCPServer
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.sdk.trace import RandomIdGenerator
 from opentelemetry.trace import NonRecordingSpan, NoOpTracer, SpanContext, TraceFlags
 
 from otel_loopguard import LoopGuardSpanProcessor
@@ -96,18 +97,20 @@ def test_calls_that_are_each_a_trace_of_the_server_are_of_the_connection(
             params={"name": "search", "arguments": {"query": "x"}},
             session=SimpleNamespace(_connection=connection),
         )  # fmt: skip
-        above = remote(number + 1) if by_client else Context()
+        above = remote() if by_client else Context()
         with tracer.start_as_current_span("tools/call search", above, attributes=named):
             asyncio.run(middleware(call, answer))
         settle()
     assert (made < 10) is refused
 
 
-def remote(number: int) -> Context:
-    """The context of a client's span, which came along."""
-    flags = TraceFlags(TraceFlags.SAMPLED)
-    span = NonRecordingSpan(SpanContext(number, number, is_remote=True, trace_flags=flags))
-    return trace.set_span_in_context(span, Context())
+def remote() -> Context:
+    """The context of a client's span, which came along, of a trace that no other test has."""
+    ids, flags = RandomIdGenerator(), TraceFlags(TraceFlags.SAMPLED)
+    context = SpanContext(
+        ids.generate_trace_id(), ids.generate_span_id(), is_remote=True, trace_flags=flags
+    )
+    return trace.set_span_in_context(NonRecordingSpan(context), Context())
 
 
 @pytest.mark.usefixtures("untraced")
