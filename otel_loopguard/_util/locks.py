@@ -99,6 +99,8 @@ def new_lock() -> threading.RLock:
             _known[:] = [known for known in _known if sys.getrefcount(known) > _state.unused]
             _own.extend(_known)
             _state.most_known = 2 * len(_known) + _LEAST
+        # Sooner each time: after a burst of guards, those who ask would walk its locks for long.
+        _state.most_known -= _LEAST
         _known.append(lock)
         _own.append(lock)
     return lock
