@@ -12,6 +12,7 @@ from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
+from weakref import WeakSet
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -19,8 +20,13 @@ from opentelemetry import context, trace
 from opentelemetry.context import Context
 from opentelemetry.util._once import Once
 
+from otel_loopguard._control.context import _guards  # pyright: ignore[reportPrivateUsage]
 from otel_loopguard._util import clock as rehearsal
 from otel_loopguard._util.errors import forget_warnings, raise_faults
+from otel_loopguard.guard import guard as guard_module
+from otel_loopguard.integrations._adapter import (
+    _default_provider,  # pyright: ignore[reportPrivateUsage]
+)
 
 if TYPE_CHECKING:
     from tests.stores.servers import Server
@@ -156,6 +162,12 @@ def _nothing_is_left_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator
     # The global one is set once in a process, and adapters behave as it says.
     monkeypatch.setattr(trace, "_TRACER_PROVIDER", trace._TRACER_PROVIDER)
     monkeypatch.setattr(trace, "_TRACER_PROVIDER_SET_ONCE", Once())
+    # Guards that nothing collected yet know sessions and traces of the same names.
+    monkeypatch.setattr(_guards, "_known", _guards._known)
+    for name in ("_attached", "_switched_off"):
+        monkeypatch.setattr(guard_module, name, WeakSet(getattr(guard_module, name)))
+    monkeypatch.setattr(guard_module, "_default", None)
+    _default_provider.cache_clear()
     # A clock that a test moved on never goes back by itself, and others measure by it.
     monkeypatch.setattr(rehearsal, "_ahead", 0)
     rehearsal.moves.clear()
