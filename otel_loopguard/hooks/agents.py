@@ -234,7 +234,8 @@ class _ClaudeCode(HookAgent):
     def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:
         kind = super().kind(name, fields)
         # Other prompts come from timers and programs, and begin no turn.
-        written = fields.get("source") in (None, "user", "sdk")
+        said = values.text(fields.get("prompt")) or ""
+        written = fields.get("source") in (None, "user", "sdk") and coding_tools.by_person(said)
         return OTHER if kind is PROMPT and not written else kind
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
