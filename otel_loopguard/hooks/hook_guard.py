@@ -316,9 +316,12 @@ class HookGuard:
         said = control.hint or control.reason or f"the session is at {control.action}"
         way_out = "allow" if control.decision is not None else "resume"
         reason = self._with_way_out(said, way_out, event.session)
-        if event.sub_agent is None:
-            return HookAnswer(Reply.STOP, reason)
-        return HookAnswer(Reply.DENY, reason) if event.kind is EventKind.CALL else NOTHING
+        reply = Reply.STOP if event.sub_agent is None else Reply.DENY
+        if reply is Reply.DENY and event.kind is not EventKind.CALL:
+            return NOTHING
+        if control.decision is not None:  # this is its hint
+            self._is_first_time("hint", event.session, control.decision)
+        return HookAnswer(reply, reason)
 
     def _question(self, event: HookEvent, step: Step, decision: Decision) -> HookAnswer:
         """Asks the user once about a call of the tool that a decision is about."""
