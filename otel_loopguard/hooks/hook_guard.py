@@ -225,6 +225,9 @@ class HookGuard:
             denial = self._denial(session)
             if denial is not None and denial.decision is not None:
                 self._hear(session, denial.decision, at)
+            control = self._flag(session).control
+            if control.decision is not None and self._about(session, control) == who:
+                self._is_first_time("hint", session, control.decision)  # the refusal told it
             return answer
         self._state.put_call(session, call_id, KnownCall("open", at, who))
         self._open[session, call_id] = step
@@ -316,12 +319,9 @@ class HookGuard:
         said = control.hint or control.reason or f"the session is at {control.action}"
         way_out = "allow" if control.decision is not None else "resume"
         reason = self._with_way_out(said, way_out, event.session)
-        reply = Reply.STOP if event.sub_agent is None else Reply.DENY
-        if reply is Reply.DENY and event.kind is not EventKind.CALL:
-            return NOTHING
-        if control.decision is not None:  # this is its hint
-            self._is_first_time("hint", event.session, control.decision)
-        return HookAnswer(reply, reason)
+        if event.sub_agent is None:
+            return HookAnswer(Reply.STOP, reason)
+        return HookAnswer(Reply.DENY, reason) if event.kind is EventKind.CALL else NOTHING
 
     def _question(self, event: HookEvent, step: Step, decision: Decision) -> HookAnswer:
         """Asks the user once about a call of the tool that a decision is about."""
