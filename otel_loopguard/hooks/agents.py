@@ -1,7 +1,7 @@
 """The coding agents whose hooks are understood: how their events are read, and how answered.
 
-Sources: Claude Code: types of `@anthropic-ai/claude-agent-sdk` 0.3.330. Codex: schemas of
-openai/codex `codex-rs/hooks`, developers.openai.com, and 0.169.0. gemini-cli:
+Sources: Claude Code: types of `@anthropic-ai/claude-agent-sdk` 0.3.332. Codex: schemas of
+openai/codex `codex-rs/hooks`, developers.openai.com, and 0.171.0. gemini-cli:
 docs/hooks/reference.md, 0.61.0. Copilot in VS Code: code.visualstudio.com
 docs/agents/reference/hooks-reference; Copilot CLI, which reads the same files: 1.0.102. Cursor:
 `@cursor/sdk` 1.0.32. opencode: `data/opencode.js`, our plugin in it, whose events are named after
