@@ -1,7 +1,7 @@
 """The coding agents whose hooks are understood: how their events are read, and how answered.
 
-Sources: Claude Code: types of `@anthropic-ai/claude-agent-sdk` 0.3.330. Codex: schemas of
-openai/codex `codex-rs/hooks`, developers.openai.com, and 0.169.0. gemini-cli:
+Sources: Claude Code: types of `@anthropic-ai/claude-agent-sdk` 0.3.332. Codex: schemas of
+openai/codex `codex-rs/hooks`, developers.openai.com, and 0.171.0. gemini-cli:
 docs/hooks/reference.md, 0.61.0. Copilot in VS Code: code.visualstudio.com
 docs/agents/reference/hooks-reference; Copilot CLI, which reads the same files: 1.0.102. Cursor:
 `@cursor/sdk` 1.0.32. opencode: `data/opencode.js`, our plugin in it, whose events are named after
@@ -14,7 +14,7 @@ import enum
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from otel_loopguard._util.tables import read_table
@@ -34,6 +34,7 @@ class EventKind(enum.Enum):
 
     CALL = "call"  # a tool is about to be called, and may be refused
     RESULT = "result"  # a tool has answered or failed
+    BATCH = "batch"  # so have all calls of one answer of the model
     PROMPT = "prompt"  # a user has written: a new turn
     RESPONSE = "response"  # text of the model
     STOP = "stop"  # the agent, or a sub-agent, has ended its turn
@@ -61,6 +62,8 @@ class HookEvent:
         text: What the user or the model wrote.
         model: Name of the model.
         accepts_hint: True if an answer to it can tell the model something.
+        calls: Those of a batch, with what the model is told of each; an error unless other events
+            told its result.
     """
 
     agent: str
@@ -76,6 +79,7 @@ class HookEvent:
     text: str | None = None
     model: str | None = None
     accepts_hint: bool = False
+    calls: tuple[HookEvent, ...] = ()
 
 
 class Reply(enum.Enum):
@@ -98,6 +102,7 @@ class HookAnswer:
 
 
 CALL, RESULT, PROMPT, STOP = EventKind.CALL, EventKind.RESULT, EventKind.PROMPT, EventKind.STOP
+BATCH: Final = EventKind.BATCH
 OTHER: Final = EventKind.OTHER
 _LABELS: Final = (*(kind.value for kind in EventKind), "hint", "hold", "install")
 _EVENTS: Final = {row.name: row.labelled(*_LABELS) for row in read_table(__name__, "agents.txt")}
@@ -117,7 +122,7 @@ class HookAgent:
     """
 
     name: str
-    ended: frozenset[EventKind] = frozenset((CALL, RESULT, PROMPT))
+    ended: frozenset[EventKind] = frozenset((CALL, RESULT, BATCH, PROMPT))
     """Kinds of events whose answer can end the turn."""
     events: tuple[str, ...] = ("hook_event_name", "hookEventName")
     sessions: tuple[str, ...] = ("session_id", "sessionId", "conversation_id")
@@ -143,7 +148,7 @@ class HookAgent:
         kind = self.kind(name, fields)
         if name is None or kind is None or session is None:
             return None
-        outcome, error = self.outcome(fields) if kind is RESULT else (None, None)
+        outcome, error = self.outcome(fields) if kind in (RESULT, BATCH) else (None, None)
         texts = map(
             values.text, map(fields.get, ("last_assistant_message", "prompt_response", "prompt"))
         )
@@ -154,7 +159,7 @@ class HookAgent:
             sub_agent=identifier(fields, "agent_id", "parent_tool_call_id"),
             call_id=identifier(fields, self.call),
             tool=identifier(fields, self.tool),
-            args=arguments(fields.get(self.args)) if kind in (CALL, RESULT) else None,
+            args=arguments(fields.get(self.args)) if kind in (CALL, RESULT, BATCH) else None,
             outcome=outcome,
             error=error,
             duration_ns=nanoseconds(fields.get("duration_ms", fields.get("duration"))),
@@ -173,7 +178,10 @@ class HookAgent:
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
         """Returns what a tool answered, and its error; neither where the user interrupted it."""
-        return result(fields.get("tool_response")), None
+        if self.event(fields) != "PostToolUseFailure":
+            return result(fields.get("tool_response")), None
+        error, stopped = fields.get("error"), fields.get("is_interrupt") is True
+        return None, None if stopped else error if isinstance(error, str) else ""
 
     def answer(self, payload: Mapping[str, Any], answer: HookAnswer) -> dict[str, Any]:
         """Returns the answer for standard output; `{}` for none.
@@ -206,21 +214,34 @@ class HookAgent:
 
 
 class _ClaudeCode(HookAgent):
+    """Claude Code; only a batch tells of calls that it rejected before or after their first hook.
+
+    So it does with arguments that cannot be right, as a text to replace that is not in the file,
+    and without a permission.
+    """
+
     name = "claude-code"
+
+    def read(self, payload: Mapping[str, Any]) -> HookEvent | None:
+        event = super().read(payload)
+        if event is None or event.kind is not BATCH:
+            return event
+        told = payload.get("tool_calls")
+        each = map(mapping, cast("list[object]", told) if isinstance(told, list) else ())
+        read = (super(_ClaudeCode, self).read({**payload, **call}) for call in each)
+        return replace(event, calls=tuple(call for call in read if call and call.call_id))
 
     def kind(self, name: str | None, fields: Mapping[str, Any]) -> EventKind | None:
         kind = super().kind(name, fields)
         # Other prompts come from timers and programs, and begin no turn.
-        written = fields.get("source") in (None, "user", "sdk")
+        said = values.text(fields.get("prompt")) or ""
+        written = fields.get("source") in (None, "user", "sdk") and coding_tools.by_person(said)
         return OTHER if kind is PROMPT and not written else kind
 
     def outcome(self, fields: Mapping[str, Any]) -> tuple[object, str | None]:
-        if self.event(fields) != "PostToolUseFailure":
-            return super().outcome(fields)
-        error = fields.get("error")
-        if fields.get("is_interrupt") is True:
-            return None, None
-        return None, error if isinstance(error, str) else ""
+        if self.event(fields) == "PostToolBatch":
+            return None, values.text(fields.get("tool_response")) or ""
+        return super().outcome(fields)
 
 
 class _Codex(HookAgent):
@@ -275,7 +296,7 @@ class _VSCode(HookAgent):
 
     def form(self, kind: EventKind, name: str, reply: Reply, fields: Mapping[str, Any]) -> str:
         found = super().form(kind, name, reply, fields)
-        return "tell after" if found == "tell" and name == "PostToolUse" else found
+        return "tell after" if found == "tell" and name.startswith("PostToolUse") else found
 
 
 class _Cursor(HookAgent):

@@ -194,6 +194,8 @@ class HookGuard:
             return self._call(event, at, answered=answered)
         if kind is EventKind.RESULT:
             return self._result(event, at)
+        if kind is EventKind.BATCH:
+            return self._batch(event, at, answered=answered)
         if kind is EventKind.COMPACTION:
             self._compact(session)
         elif kind is EventKind.RESPONSE:
@@ -223,6 +225,9 @@ class HookGuard:
             denial = self._denial(session)
             if denial is not None and denial.decision is not None:
                 self._hear(session, denial.decision, at)
+            control = self._flag(session).control
+            if control.decision is not None and self._about(session, control) == who:
+                self._is_first_time("hint", session, control.decision)  # the refusal told it
             return answer
         self._state.put_call(session, call_id, KnownCall("open", at, who))
         self._open[session, call_id] = step
@@ -249,7 +254,25 @@ class HookGuard:
         call_id = call_id or self._new_call_id(event, at)
         self._observe(step, event, call_id)
         self._state.put_call(session, call_id, KnownCall("done", at, event.sub_agent or ""))
-        control = self._flag(session).control
+        return self._after_calls(event, at)
+
+    def _batch(self, event: HookEvent, at: int, *, answered: bool) -> HookAnswer:
+        """Handles calls that were rejected: of these no other event has told a result."""
+        refusal = NOTHING
+        for call in event.calls:
+            quiet = replace(call, accepts_hint=False)
+            known = self._state.call(event.session, call.call_id or "")
+            asked = self._call(quiet, at, answered=answered) if known is None else NOTHING
+            if asked.reply in (Reply.DENY, Reply.STOP):
+                refusal = asked  # too late for this call: the model hears it beside the others
+            elif known is None or known.state == "open":
+                self._result(quiet, at)
+        answer = self._after_calls(event, at)
+        return refusal if answer.reply is Reply.NOTHING else answer
+
+    def _after_calls(self, event: HookEvent, at: int) -> HookAnswer:
+        """Returns the end of the turn, or a hint, after calls."""
+        control = self._flag(event.session).control
         answer = self._answer_to_stop(event, control) if control.action in _HELD else NOTHING
         return self._hint(event, at) if answer.reply is Reply.NOTHING else answer
 
@@ -441,7 +464,8 @@ class HookGuard:
 def _step(event: HookEvent, at: int) -> Step:
     error = event.error
     # The words are a stranger's, and the fields of the event said whether a person stopped it.
-    of_server = event.agent != "codex" and (event.tool or "").startswith("mcp__")
+    own = event.agent == "codex" or event.kind is EventKind.BATCH
+    of_server = not own and (event.tool or "").startswith("mcp__")
     return coding_tools.tool_step(
         event.agent, event.tool, event.args, event.outcome,
         error=True if error == "" else error, stopped=False if of_server else None,

@@ -41,7 +41,21 @@ _STOPPED: Final = re.compile(
     r"(?:Wall time: [\d.]{1,12} seconds\s)?(?:command )?aborted by user|"
     r"\[Operation Cancelled\]|User (?:denied|did not allow) )"
 )
+_BY_PROGRAM: Final = (
+    "<local-command-",
+    "<task-notification",
+    "<bash-",
+    "<system-reminder",
+    "<teammate-message",
+    "Caveat: The messages below",
+)
+"""Beginnings of text that Claude Code, not a person, put into a user's message."""
 _SHELL_FLAGS: Final = frozenset(("-c", "-lc", "-ic", "-Command", "/c", "/C"))
+
+
+def by_person(prompt: str) -> bool:
+    """False for a user's message that Claude Code has written by itself."""
+    return not prompt.startswith(_BY_PROGRAM)
 
 
 def prompt_step(agent: str, *, start: int = 0) -> Step:

@@ -43,11 +43,13 @@ def every_exchange() -> Iterator[Exchange]:
 
 def read(agent: str, payload: Any) -> dict[str, Any] | None:
     event = AGENTS[agent].read(payload)
-    if event is None:
-        return None
+    return None if event is None else written(event)
+
+
+def written(event: HookEvent) -> dict[str, Any]:
     values = {name: getattr(event, name) for name in HookEvent.__slots__} | {
-        "kind": event.kind.value
-    }
+        "kind": event.kind.value, "calls": [written(call) for call in event.calls] or None,
+    }  # fmt: skip
     return {name: one for name, one in values.items() if one is not None and one is not False}
 
 
@@ -78,11 +80,11 @@ def something(dice: random.Random, depth: int = 0) -> Any:
 def write() -> None:
     for agent in AGENTS:
         payloads = [each["payload"] for each in exchanges(agent)]
-        written = [
+        told = [
             {"payload": one, "event": read(agent, one), "answers": answers(agent, one)}
             for one in payloads
         ]
-        text = json.dumps(written, indent=1, ensure_ascii=False) + "\n"
+        text = json.dumps(told, indent=1, ensure_ascii=False) + "\n"
         (FOLDER / f"{agent}.json").write_text(text, encoding="utf-8")
 
 

@@ -98,6 +98,12 @@ CALLS = {
 }
 
 
+def rejected(names: str) -> tuple[HookEvent, ...]:
+    """The calls of a batch, by their ids."""
+    one = HookEvent("claude-code", EventKind.BATCH, "chat", **SAID, error="It is wrong.")
+    return tuple(replace(one, call_id=name) for name in names.split(","))
+
+
 @pytest.mark.parametrize(("_name", "script"), rows(__file__, "scripts"))
 def test_what_an_agent_does_and_hears(agent: Agent, _name: str, script: str) -> None:
     """A word for each event, of a sub-agent behind `@`, and what is heard behind `=`."""
@@ -126,6 +132,7 @@ def test_what_an_agent_does_and_hears(agent: Agent, _name: str, script: str) -> 
             assert replies == ({Reply(said)} if said else set()), word
         else:
             kind = {"begin": EventKind.CALL, "end": EventKind.RESULT}.get(event)
+            more |= {"calls": rejected(name)}
             if kind is not None:
                 more |= SAID | {"call_id": name, "outcome": FAILED}
             more |= {"text": "On I go."} if event in ("response", "prompt") else {}

@@ -67,12 +67,14 @@ def test_copilot(packages: Path, tmp_path: Path) -> None:
     """VS Code nests what the SDK of the same agent has at the top."""
     told = [one for each in exchanges("vscode") for one in each.answers.values()]
     nested = [dict(one["hookSpecificOutput"]) for one in told if "hookSpecificOutput" in one]
-    named: dict[str, list[Any]] = {"PreToolUse": [], "PostToolUse": [], "SessionStart": []}
+    names = ("PreToolUse", "PostToolUse", "PostToolUseFailure", "SessionStart")
+    named: dict[str, list[Any]] = {name: [] for name in names}
     for answer in nested:
         named[answer.pop("hookEventName")].append(answer)
     # Copilot CLI takes the form of its SDK after a call, and the nested one before it.
     flat = [one for one in told if "additionalContext" in one]
-    assert [{"additionalContext": one["additionalContext"]} for one in flat] == named["PostToolUse"]
+    after = named["PostToolUse"] + named["PostToolUseFailure"]
+    assert [{"additionalContext": one["additionalContext"]} for one in flat] == after
     source = f'import type {{ {", ".join(f"{name}HookOutput" for name in named)} }} from "'
     source += '@github/copilot-sdk"\n'
     for name, answers in named.items():

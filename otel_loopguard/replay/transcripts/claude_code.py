@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard.replay.fields import JsonObject, instant, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
+from otel_loopguard.spans import coding_tools
 
 if TYPE_CHECKING:
     from otel_loopguard.core import Step
@@ -28,15 +29,6 @@ _BESIDE: Final = frozenset(
 """Lines that tell nothing of a call, but may be the first of a file."""
 _IDS: Final = ("sessionId", "session_id", "leafUuid", "messageId", "snapshot")
 _AGENTS: Final = ("agentId", "agent_id", "parent_tool_use_id")
-_NO_PROMPT: Final = (
-    "<local-command-",
-    "<task-notification",
-    "<bash-",
-    "<system-reminder",
-    "<teammate-message",
-    "Caveat: The messages below",
-)
-"""Beginnings of text that the program, not a person, put into a user's message."""
 _INTERRUPTED: Final = "[Request interrupted by user"
 _CACHE: Final = ("cache_read_input_tokens", "cache_creation_input_tokens")
 # Answers whose further lines are waited for: they follow at once, beside those of sub-agents.
@@ -156,7 +148,7 @@ def _is_prompt(line: JsonObject, found: list[JsonObject], written: str) -> bool:
     unseen = ("isMeta", "isCompactSummary", "isVisibleInTranscriptOnly")
     if any(line.get(name) is True for name in unseen):
         return False
-    return bool(found) and not written.startswith(_NO_PROMPT)
+    return bool(found) and coding_tools.by_person(written)
 
 
 def _stopped(line: JsonObject) -> bool:
