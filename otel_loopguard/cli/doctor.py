@@ -123,11 +123,13 @@ class _Seen:
         default_factory=lambda: {"args": Counter[str](), "outcome": Counter[str]()}
     )
     tokens: int = 0  # model calls that say how many they took
+    named: int = 0  # steps that name their agent
     sessions: Counter[str] = field(default_factory=Counter[str])  # tool calls of each
 
     def add(self, step: Step, session: str) -> None:
         """Counts a step, which is one however many spans describe it."""
         self.kinds[step.kind] += 1
+        self.named += step.agent is not None
         if step.kind is Kind.TOOL:
             for what in step.lacks:
                 self.lacking[what][step.name or "(no name)"] += 1
@@ -187,8 +189,8 @@ def _calls(seen: _Seen) -> Iterator[Finding]:
         yield _finding("no tool call")
     if kinds[Kind.MODEL] and not seen.tokens:
         yield _finding("no tokens")
-    if not kinds[Kind.AGENT] and seen.spans:
-        yield _finding("no agent's run")
+    if not seen.named and seen.spans:
+        yield _finding("no agent")
 
 
 def _content(seen: _Seen) -> Iterator[Finding]:

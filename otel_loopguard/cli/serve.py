@@ -41,7 +41,8 @@ def run(
     for header in headers:
         name, equals, value = header.partition("=")
         if not name or not equals:
-            msg = f"--header {name!r:.100}: expected NAME=VALUE"
+            # Not what was given: without the "=" it contains the value, often a key.
+            msg = "--header: expected NAME=VALUE"
             raise LoopGuardSettingsError(msg)
         named[name.strip()] = value.strip()
     gc.set_threshold(*COLLECTED)

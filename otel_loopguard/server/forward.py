@@ -207,7 +207,10 @@ def check_headers(headers: Mapping[str, str]) -> None:
     """
     for name, value in headers.items():
         if not _NAME.fullmatch(name):
-            msg = f"headers: {name!r:.100}: expected a name of letters, digits, '-', '_' and '.'"
+            # Not the rest: of `authorization: Bearer KEY=` it is a part of the key.
+            begin = _NAME.match(name)
+            shown = f"{begin[0] if begin else ''}…"
+            msg = f"headers: {shown!r}: expected a name of letters, digits, '-', '_' and '.'"
             raise LoopGuardSettingsError(msg)
         if not value.isascii() or not value.isprintable():
             # Not the value: it may be a key.

@@ -126,9 +126,10 @@ class SessionLeases:
             self._change(session).entries.extend(entries)
 
     def ping(self) -> None:
-        """Raises `StoreError` if the store does not answer."""
-        with self._timed("ping"):
-            self._store.ping()
+        """Raises `StoreError` if the store does not answer, or accepts no writes."""
+        # A write that changes nothing: a full store and a replica answer any read.
+        script = "return redis.call('ZADD', KEYS[1], 'XX', 0, ARGV[1])"
+        self._run("ping", script, {0: ([self._watching], [self._owner])})
 
     def journal(self, session: str, after: str | None = None) -> list[Written]:
         """The stored journal of a session."""

@@ -280,6 +280,8 @@ class Lateness:
     def __init__(self, guard: Engine) -> None:
         self._guard = guard
         self._late_s: BoundedDict[str, float] = BoundedDict(_LATE_SESSIONS)
+        # The end of a session's last late step, and when it was judged.
+        self._last: BoundedDict[str, tuple[int, int]] = BoundedDict(_LATE_SESSIONS)
         self._unseen: BoundedDict[str, tuple[int, float]] = BoundedDict(_LATE_SESSIONS)
         self.log = TroubleLog("agents hear of decisions too late", log=guard.log)
 
@@ -305,7 +307,11 @@ class Lateness:
             late_s = (now - end) / 1e9
             if late_s < LATE_S:
                 self._late_s.pop(session, None)
-            elif began[session] >= end:  # the next step, of which nobody could warn
+                continue
+            last, judged = self._last.get(session, (end, now))
+            self._last[session] = end, now
+            # The next step, of which nobody could warn, comes in the same request or in another.
+            if began[session] >= end or last <= began[session] < judged:
                 self._late_s[session] = late_s
                 self.log.note("late", f"a step was judged {late_s:.1f} s after its end; {_ADVICE}")
 

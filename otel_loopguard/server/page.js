@@ -197,8 +197,8 @@ async function show(key) {
   const decisions = session.decisions.map((one) =>
     element("li", `step ${one.step + 1}: ${one.action === "allow" ? "note" : one.action} by ${one.detector} (${one.rule}): ${one.message}`));
   byId("detail-decisions").replaceChildren(...decisions);
-  const actions = session.actions.map((one) =>
-    element("li", one.outcome === "ok" ? one.tool : `${one.tool} ${one.outcome}`));
+  const actions = session.actions.map(({ tool, outcome, error_type: error }) =>
+    element("li", outcome === "ok" ? tool : `${tool} ${error === "loopguard_deny" ? "refused" : outcome}`));
   byId("detail-actions").replaceChildren(...actions);
   if (opened) byId("detail-title").focus();
 }

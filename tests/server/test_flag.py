@@ -73,6 +73,18 @@ def test_a_deny_refuses_the_calls_of_its_loop() -> None:
         assert refused({"q": "y"})
 
 
+def test_the_words_of_a_refusal_are_no_result_whichever_server_was_asked() -> None:
+    """A framework may make a result of what its agent was told at another one of a fleet."""
+    with serving() as server:
+        send(server, 0, 1, 2, 3)
+        told = control(server)
+        for number in (4, 5):
+            refused = call(number)
+            refused["attributes"]["gen_ai.tool.call.result"] = told["hint"]
+            post(server, refused)
+        assert (told["action"], control(server)["action"]) == ("deny", "abort")
+
+
 def test_a_guard_that_is_off_judges_nothing() -> None:
     with serving(guard=Settings(enabled=False)) as server:
         assert send(server, *range(12)).is_success

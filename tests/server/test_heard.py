@@ -12,7 +12,7 @@ from otel_loopguard.engine import Engine
 from otel_loopguard.server import Server
 from otel_loopguard.server.tenant_guard import TenantGuard
 from otel_loopguard.spans.views import RecordedSpan
-from tests.server.serving import call, control, post, serving
+from tests.server.serving import SECOND, call, control, post, serving
 
 STEPS = 400
 RUNGS = ["allow", "hint", "deny", "abort"]
@@ -89,6 +89,18 @@ def test_who_asks_hears_that_spans_come_too_late_to_warn(caplog: pytest.LogCaptu
     assert "steps are judged up to 5." in str(late["warning"])
     assert silent["warning"] is None
     assert in_time["warning"] is None
+
+
+def test_who_asks_hears_that_its_clock_is_behind() -> None:
+    """Its spans come at once, each by itself, and seem to have begun before any answer."""
+    behind = 120 * SECOND
+    with serving() as server:
+        for number in range(2):
+            assert control(server, "behind")["warning"] is None
+            at = time.time_ns() - behind
+            times = {"start_time_unix_nano": at, "end_time_unix_nano": at + 1}
+            post(server, call(number, "behind", **times)).raise_for_status()
+        assert "compare the clocks" in str(control(server, "behind")["warning"])
 
 
 def test_who_asks_hears_that_no_span_comes(monkeypatch: pytest.MonkeyPatch) -> None:

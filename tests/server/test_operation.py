@@ -123,11 +123,20 @@ def test_a_store_that_is_gone_is_told_and_the_server_is_not_ready(tmp_path: Path
         assert server.metric(REFUSED, error_type="store") >= 1
         redis.thaw()
         is_back(1)
+        # Both answer reads, and no request can be stored.
+        for reason, (begin, end) in {
+            "full": ("CONFIG SET maxmemory 1", "CONFIG SET maxmemory 0"),
+            "read_only": (f"REPLICAOF 127.0.0.1 {free_port()}", "REPLICAOF NO ONE"),
+        }.items():
+            redis.client.execute_command(begin)
+            is_gone(reason)
+            redis.client.execute_command(end)
+            is_back(2)
         redis.kill()
         is_gone("down")
         wait_for(lambda: server.metric(STORE, loopguard_store_state="unavailable") == 1)
         redis.start()
-        is_back(2)
+        is_back(3)
         wait_for(lambda: server.metric(STORE, loopguard_store_state="available") == 1)
         wait_for(lambda: bool(server.logged("the store is healthy again")))
         wait_for(lambda: bool(server.logged("other processes are heard again")))

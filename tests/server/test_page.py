@@ -110,10 +110,12 @@ def test_a_question_is_answered(page: Page) -> None:
         page.get_by_role("button", name="Answer").click()
         expect(page.locator("#detail-reason")).to_contain_text("called 4 times")
         page.get_by_label("Tell the model").fill("look the order up")
-        failed = call(4)
+        failed, refused = call(4), call(5)
         failed["attributes"]["error.type"] = "timeout"
-        post(server, failed)
-        expect(page.locator("#detail-actions li")).to_have_text(["search"] * 4 + ["search failed"])
+        refused["attributes"]["error.type"] = "loopguard_deny"
+        post(server, failed, refused)
+        ended = ["search", "search", "search", "search failed", "search refused"]
+        expect(page.locator("#detail-actions li")).to_have_text(ended)
         expect(page.get_by_label("Tell the model")).to_have_value("look the order up")
         page.get_by_role("button", name="Change plan").click()
         expect(page.locator("#question")).to_be_hidden()

@@ -1,6 +1,7 @@
 """Agent frameworks of JavaScript with names of their own on spans.
 
-* Genkit 1.42: `genkit:*`; results are JSON text. No span has a session.
+* Genkit 1.42, and 1.4 of Go: `genkit:*`; results are JSON text, of `tool.v2` below `output`. No
+  span has a session.
 * VoltAgent 2.10: plain keys (`input`, `tool.name`) in a scope of its own. One span stands for all
   model calls of a run, and its tokens are those of the last one: they are not read.
 """
@@ -48,7 +49,10 @@ class Genkit:
         step = begin(span, _ACTIONS.get(action or "", Kind.OTHER), name)
         given, gave = captured(span, "genkit:input"), captured(span, "genkit:output")
         if step.kind is Kind.TOOL:
-            step.args, step.outcome = given, unquoted(gave)
+            output = within(gave, "output") if action == "tool.v2" else None
+            # Beside it there may be parts, such as pictures.
+            alone = output is not None and not within(gave, "content")
+            step.args, step.outcome = given, output if alone else unquoted(gave)
         elif step.kind is Kind.MODEL:
             step.model = name
             step.tokens_in = count(within(gave, "usage", "inputTokens"))
