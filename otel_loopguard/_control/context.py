@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import sys
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -200,6 +201,19 @@ def live_guards() -> list[Guard]:
     return [guard for guard in _guards if not off(guard)]
 
 
+_LONGEST_KEY: Final = 1_000
+"""Characters of a key; of a caller's id an application may make one, and there are thousands."""
+_BEGINNING: Final = 100
+
+
+def session_key(given: str) -> str:
+    """The key of a session as guards keep it: of a longer one the beginning, and a digest."""
+    if len(given) <= _LONGEST_KEY:
+        return given
+    digest = hashlib.blake2b(given.encode("utf-8", "surrogatepass"), digest_size=16).hexdigest()
+    return f"{given[:_BEGINNING]}~{digest}"
+
+
 def sessions_at(place: str | int) -> list[SessionHandle]:
     """Returns a session, by its key or a trace id, as each guard knows it.
 
@@ -305,19 +319,20 @@ def session(key: str, tasks: object = None) -> Generator[str, None, None]:
             agent.run(...)
 
     Args:
-        key: Key of the session; any text that is not empty.
+        key: Key of the session; any text that is not empty. Of more than 1,000 characters the
+            first 100 count, and a digest.
         tasks: Plan of the session: its tasks, as `plans.read` takes them, 1 to 1000. The guard
             counts them by the steps that name them, and pauses the session when what is left cannot
             succeed; see docs/resilience.md. In place of the milestones and the plan before.
 
     Yields:
-        The key.
+        The key, as the guard keeps it.
 
     Raises:
         ValueError: The key is empty or not a string.
         PlanError: The plan is not sound; the error has everything that is wrong with it.
     """
-    named("key of a session", key)
+    key = session_key(named("key of a session", key))
     if tasks is not None:
         plan = plan_of(tasks)
         for board in [found.flag.milestones for found in sessions_at(key)] or [board_of(key)]:
@@ -334,7 +349,7 @@ def naming(key: str, context: otel_context.Context | None = None) -> otel_contex
     """A context (default: the current one) in which a session is named."""
     global _used  # noqa: PLW0603
     _used = True
-    return otel_context.set_value(_KEY, key, context)
+    return otel_context.set_value(_KEY, session_key(key), context)
 
 
 def named_session(context: otel_context.Context | None = None) -> str | None:

@@ -4,7 +4,8 @@ What a hook of a span processor raises reaches the user's code, for the SDK catc
 whatever may fail runs inside `swallow` or `attempt`, or passes what it caught to
 `InternalErrors.caught`: the fault is counted, logged once per kind, and the agent goes on.
 `raise_faults(True)` raises faults again, in the project's own tests only: others should not fail
-for a fault of ours.
+for a fault of ours. What a handler of a signal raises, a limit of time of the application's say,
+goes on as an interrupt does: it only came while the guard was at work.
 
 Where an application configures no logging, Python prints warnings bare on standard error; without
 the name nobody could tell whose they are. What others wrote into a message (names of sessions,
@@ -15,6 +16,8 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, MutableMapping
 from contextlib import suppress
@@ -185,7 +188,12 @@ class InternalErrors:
         """Counts one fault, and logs it if it is the first of its kind: where, not its message.
 
         What raised it may have put content into its message, unless nothing did: then it is ours.
+
+        Raises:
+            BaseException: A handler of a signal raised this fault.
         """
+        if is_of_signal(fault):
+            raise fault
         kind = f"{where}:{type(fault).__name__}"
         with self._lock:
             if kind not in self.counts and len(self.counts) >= _KINDS:
@@ -209,6 +217,15 @@ class InternalErrors:
         self.note(where, fault)
         if _raising:
             raise fault
+
+
+def is_of_signal(fault: BaseException) -> bool:
+    """True if a fault came out of a handler of a signal, which Python calls on the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    handlers = map(signal.getsignal, signal.valid_signals())
+    codes = {getattr(one, "__code__", None) for one in handlers if callable(one)}
+    return any(frame.f_code in codes for frame, _ in walk_tb(fault.__traceback__))
 
 
 def place_of(fault: BaseException, frames: int) -> str:

@@ -332,10 +332,10 @@ class DetectorSet:
         return copies
 
     def _break(self, name: str, fault: Exception | None = None) -> None:
+        if fault is not None:
+            self._faults.caught(name, fault)
         # What the process lacks for a moment is no fault of the detector: it begins anew.
         if not isinstance(fault, (MemoryError, RecursionError)):
             self.broken = (*self.broken, name)
         self._made.pop(name, None)
         self._observers.clear()
-        if fault is not None:
-            self._faults.caught(name, fault)

@@ -10,6 +10,7 @@ from opentelemetry.trace import get_current_span
 
 from otel_loopguard._control.context import CurrentCall, named_session
 from otel_loopguard._control.flag import STOPPING, Flag
+from otel_loopguard._util.errors import is_of_signal
 from otel_loopguard.evidence import prepare
 from otel_loopguard.sessions.active import ActiveSpans, Deferred
 from otel_loopguard.spans.reader import TOOL_SPAN, Reader, ScopeKind
@@ -163,7 +164,9 @@ class Intake:
                 if step is not None:
                     prepare(step, self._max_chars)
                 is_read = True
-            except Exception:  # noqa: BLE001
+            except Exception as fault:
+                if is_of_signal(fault):
+                    raise
                 step = None  # it is read once more, and told then
         return _Shown(event, name, attributes, view=view, step=step, read=is_read)
 

@@ -21,6 +21,7 @@ from otel_loopguard._control.context import (
     live_guards,
     named_session,
     naming,
+    session_key,
 )
 from otel_loopguard._control.flag import NOTHING, Control
 from otel_loopguard._control.limits import Block
@@ -235,7 +236,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         Entered.leave_ended()
         outer = otel_context.get_value(_KEY)
         around = named_session() or _known_key()
-        own = self._asked or around
+        own = session_key(self._asked) if self._asked else around
         self.session = own or f"turn-{uuid.uuid4().hex}"
         # Else the results are also those of the run around.
         self._owns_results = around != self.session

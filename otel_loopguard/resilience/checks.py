@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Mapping, Sized
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
+from functools import partial
 from importlib import import_module
 from itertools import islice
 from typing import TYPE_CHECKING, Final, Literal, cast
@@ -138,6 +139,14 @@ Check = Callable[[Mapping[str, object]], "tuple[str, str] | None"]
 that asks and should be quick."""
 
 
+def _checked(tool: str, name: str, check: Check, args: Mapping[str, object]) -> Problem | None:
+    said = check(args)
+    if said is None:
+        return None
+    reason, change = said
+    return Problem(tool, name, reason, change)
+
+
 @dataclass(slots=True)
 class _Failing:
     """Failures in a row of one kind of call with one kind of error, and the time of the last."""
@@ -188,9 +197,11 @@ class Checks:
         learned = self.learned(tool, args)
         given = _NO_ARGUMENTS if args is None else args
         fitting = [(name, run) for name, which, run in self._registered if fnmatchcase(tool, which)]
-        found = ((name, attempt(self._faults, name, run, given)) for name, run in fitting)
-        problems = [Problem(tool, name, *said) for name, said in found if said is not None]
-        return tuple(problems if learned is None else [learned, *problems])
+        found = [
+            attempt(self._faults, name, partial(_checked, tool, name, run), given)
+            for name, run in fitting
+        ]
+        return tuple(one for one in (learned, *found) if one is not None)
 
     def may_object(self, tool: str) -> bool:
         """True if a registered or learned check may object to a call."""

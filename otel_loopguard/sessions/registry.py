@@ -6,6 +6,7 @@ import weakref
 from collections import Counter, OrderedDict
 from typing import TYPE_CHECKING, Final
 
+from otel_loopguard._control.context import session_key
 from otel_loopguard._control.flag import NOTES
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import warn_blind
@@ -119,10 +120,11 @@ class SessionRegistry:
 
     def find(self, key: str) -> Session | None:
         """Returns the session of a key, if known."""
-        return self._by_key.get(key)
+        return self._by_key.get(session_key(key))
 
     def named(self, key: str, now: int) -> Session:
         """The session of a final key, made if need be."""
+        key = session_key(key)
         session = self._by_key.get(key)
         if session is None:
             session = self._add(self._new(key, named=True), now)

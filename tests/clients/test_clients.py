@@ -196,6 +196,7 @@ NO_CONTROL = (
     "null", "[]", "7", '"x"', "{}", "<html>\x1b[2J", "", "[" * 5000, '{"action": "\\u00',
     '{"action": 7, "version": "1"}', '{"action": "allow", "version": "1"} x',
     '{"action": "deny", "stops": true',
+    '{"action": "deny", "stops": true, "version": "1"}' + " " * 2**21,
 )  # fmt: skip
 
 

@@ -1,6 +1,7 @@
 """What fails, ours or others', stops at the hook, and takes nothing from the rest."""
 
 import logging
+import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -244,6 +245,39 @@ def test_what_is_no_exception_passes() -> None:
     rig.guard.subscribers.steps.append(("on_step", interrupted))
     with pytest.raises(KeyboardInterrupt):
         rig.guard.on_end(RecordedSpan("execute_tool x", attributes=TOOL, end=1))
+
+
+class Interrupted(BrokenDetector):
+    """The application's limit of time is over while it looks at the second call."""
+
+    name = "interrupted"
+
+    def observe(self, evidence: Evidence) -> None:
+        if evidence.number == 1:
+            signal.raise_signal(signal.SIGTERM)
+
+
+def test_what_a_handler_of_a_signal_raises_passes() -> None:
+    """A limit that struck while the guard was at work was lost, and a detector switched off."""
+
+    def over(*_given: object) -> None:
+        raise TimeoutError
+
+    rig = Rig({"detectors": (f"{__name__}:Interrupted",), "judging": "at_end"})
+    before = signal.signal(signal.SIGTERM, over)
+    try:
+        with agent(rig.tracer):
+            tool_call(rig.tracer)
+            with pytest.raises(TimeoutError):
+                tool_call(rig.tracer)
+            for _ in range(LOOP):
+                tool_call(rig.tracer)
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    assert rig.faults == {}
+    report = rig.guard.report(rig.decisions[0].session)
+    assert report is not None
+    assert report.switched_off == ()
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")

@@ -4,6 +4,7 @@ import gc
 import json
 from collections import Counter
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import FunctionType, ModuleType
 from typing import Any
@@ -13,7 +14,7 @@ from opentelemetry.trace import Tracer
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, LoopGuardSpanProcessor, Settings, control, resilience
-from otel_loopguard.core import Kind, Step
+from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.dialects import RecordedSpan
 from otel_loopguard.execution import admit
 from tests.agents import agent, provider_with, tool_call
@@ -256,6 +257,28 @@ def test_a_session_keeps_no_long_text(make: Callable[[str], Step]) -> None:
     for number in range(12):
         guard.observe(make(f"{number:09} " + "words x " * 12_500), "s")
     assert max(map(len, texts(guard))) < 10_000
+
+
+@pytest.mark.parametrize("block", [otel_loopguard.session, otel_loopguard.turn])
+def test_long_keys_are_sessions_of_their_own_and_are_not_kept(
+    block: Callable[[str], AbstractContextManager[object]],
+) -> None:
+    """An application may take for a key what a caller sends it."""
+    processor = LoopGuardSpanProcessor()
+    tracer = provider_with(processor).get_tracer("my.agent")
+    keys = ["k" * 100_000 + end for end in "ab"]
+    for key in keys:
+        with block(key):
+            tool_call(tracer)
+        processor.guard.observe(step(1), key)
+    assert len(processor.guard._sessions) == len(keys)
+    assert control.abort(keys[0], by="ada")
+    with block(keys[0]):
+        assert control.current().action is Action.ABORT
+    with block(keys[1]):
+        assert control.current().action is Action.ALLOW
+    assert max(map(len, texts(processor.guard))) < 10_000
+    processor.shutdown()
 
 
 OF_KIND: dict[str, dict[str, Any]] = {

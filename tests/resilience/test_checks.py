@@ -218,15 +218,17 @@ def test_resources(tmp_path: Path) -> None:
     assert "disk space" in str(resilience.resources(disk_mb=1e12, folder=folder)({}))
 
 
-def test_a_check_that_raises_says_nothing(guard: LoopGuard) -> None:
+@pytest.mark.parametrize("said", [lambda _: 1 // 0, lambda _: True, lambda _: "It is closed."])
+def test_a_check_that_raises_or_gives_no_pair_says_nothing(guard: LoopGuard, said: Any) -> None:
     """It is counted, and the others are asked."""
     raise_faults(False)
     # Of a tool that no other test calls: a guard may outlive its test.
-    resilience.checks().register("broken", lambda args: 1 // 0, tool="shop")  # type: ignore[arg-type]
+    resilience.checks().register("broken", said, tool="shop")
     resilience.checks().register("no", lambda _: ("It is closed.", "Come tomorrow."), tool="shop")
     found = resilience.Problem("shop", "no", "It is closed.", "Come tomorrow.")
     assert resilience.problems("shop") == (found,)
-    assert guard.faults.counts == {"broken:ZeroDivisionError": 1}
+    (fault,) = guard.faults.counts
+    assert fault.startswith("broken:")
 
 
 LATE = """

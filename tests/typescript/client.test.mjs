@@ -145,8 +145,9 @@ for (const onProblem of [() => { throw new Error("no log"); }, async () => { thr
   });
 }
 
-for (const body of ["null", "[]", "7", '"x"', "{}", '{"action":"deny","stops":true}', "<html>\u001b[2J", ""]) {
-  test(`an answer of another program is none: ${JSON.stringify(body)}`, async () => {
+const LONG = `{"action":"deny","stops":true,"hint":null,"version":"v","decision":null}${" ".repeat(2 ** 21)}`;
+for (const body of [LONG, "null", "[]", "7", '"x"', "{}", '{"action":"deny","stops":true}', "<html>\u001b[2J", ""]) {
+  test(`an answer of another program is none: ${JSON.stringify(body).slice(0, 80)}`, async () => {
     const told = [];
     const control = new LoopGuardControl({
       session: "other", url, fetch: async () => new Response(body), onProblem: (text) => told.push(text),

@@ -82,6 +82,8 @@ const PATIENCE_MS = 30_000;
 /** Milliseconds until the next question after an answer that came before its time. */
 const EARLY_MS = 100;
 const MOST_TOLD = 100;
+/** Characters of an answer that are read: a control has a few hundred, another program may go on without end. */
+const MOST_READ = 2 ** 20;
 /** The most that timers take; they throw, or fire at once, for more. */
 const MOST_MS = 2 ** 31 - 1;
 
@@ -227,7 +229,7 @@ export class LoopGuardControl {
       const answer = await (this.#options.fetch ?? fetch)(this.#url + query, { ...asks, headers, signal });
       const token = answer.status === 401 ? ", as it takes no such token (LOOPGUARD_TOKEN)" : "";
       if (!answer.ok) throw new Error(`the server answered ${answer.status}${token}`);
-      const found: unknown = await answer.json();
+      const found = await jsonOf(answer);
       if (!isControl(found)) throw new Error("the answer is no control of a session");
       if (typeof found.warning === "string") this.#tell("warning", found.warning);
       if (found.action === "abort") {
@@ -275,6 +277,20 @@ function written(tool: string, args: unknown): string {
   } catch {
     return JSON.stringify({ tool });
   }
+}
+
+/** The JSON of an answer. */
+async function jsonOf(answer: Response): Promise<unknown> {
+  const reader = answer.body?.getReader();
+  const decoder = new TextDecoder();
+  let text = "";
+  for (let part = await reader?.read(); part?.value; part = await reader?.read()) {
+    text += decoder.decode(part.value, { stream: true });
+    if (text.length <= MOST_READ) continue;
+    await reader?.cancel();
+    throw new Error("the answer is no control of a session");
+  }
+  return JSON.parse(text + decoder.decode());
 }
 
 /** Whether this is a control: another program may answer at the address, with any JSON. */

@@ -1,5 +1,6 @@
 package loopguard;
 
+import java.io.ByteArrayOutputStream;
 import java.net.URI;
 import java.net.URLEncoder;
 import java.net.http.HttpClient;
@@ -84,6 +85,8 @@ public final class LoopGuard {
     private static final long PATIENCE_MS = 30_000;
     /** Sessions whose last hint is known. */
     private static final int MOST_HINTED = 10_000;
+    /** Bytes of an answer: a control has a few hundred, another program may go on without end. */
+    private static final int MOST_READ = 1 << 20;
 
     private final HttpClient client = HttpClient.newBuilder()
         .version(HttpClient.Version.HTTP_1_1).connectTimeout(Duration.ofMillis(ASK_MS)).build();
@@ -266,7 +269,9 @@ public final class LoopGuard {
             if (call != null) {
                 request.header("Content-Type", "application/json").POST(BodyPublishers.ofString(call));
             }
-            var asked = client.sendAsync(request.build(), BodyHandlers.ofString());
+            var said = new ByteArrayOutputStream();
+            var asked = client.sendAsync(request.build(), BodyHandlers.ofByteArrayConsumer(
+                part -> part.ifPresent(bytes -> take(said, bytes))));
             try {
                 var answer = asked.get(limitMs, TimeUnit.MILLISECONDS);
                 if (answer.statusCode() != 200) {
@@ -275,7 +280,7 @@ public final class LoopGuard {
                         + (answer.statusCode() == 401 ? token : ""));
                     return Optional.empty();
                 }
-                var control = Json.control(answer.body());
+                var control = Json.control(said.toString(StandardCharsets.UTF_8));
                 if (control.warning() != null) {
                     tell("warning", control.warning());
                 }
@@ -295,6 +300,13 @@ public final class LoopGuard {
             throw cancelled(interrupted);
         }
         return Optional.empty();
+    }
+
+    private static void take(ByteArrayOutputStream said, byte[] bytes) {
+        if (said.size() + bytes.length > MOST_READ) {
+            throw new IllegalStateException();
+        }
+        said.writeBytes(bytes);
     }
 
     private static CancellationException cancelled(InterruptedException cause) {
