@@ -386,9 +386,8 @@ class ToolCallExtractor:
         # A call that sleeps first, or waits as long as it was told, begins after that.
         slept = effects.rest_in(call.arguments, call.raw, found.time - step.start)
         found.began = min(step.start + slept, found.time) if step.start else 0
-        works = not (found.idle or vain)
         alike = alike if found.content == shown else 0
-        since = self._since(found, step.lane, works=works, alike=alike)
+        since = self._since(found, step.lane, works=not (found.idle or vain), alike=alike)
         found.fresh, found.changed = since.fresh, since.changed
         found.anew = since.fresh and since.equal
         # What is left of a threshold as a budget is used.
@@ -407,6 +406,10 @@ class ToolCallExtractor:
         )  # fmt: skip
         # To its own repeats a tool that always answers the same is no different from any other.
         weigh(found, since._replace(worth=since.news) if alike > 1 else since)
+        # Calls that differ beyond a cut seem equal; JSON that the model did not end is refused.
+        found.stop_weight *= (
+            not call.guessed or isinstance(call.arguments, dict) or found.failing or found.rejects
+        )
         self._wait(step, found, since)
         if (
             found.effect is _WRITE

@@ -419,6 +419,17 @@ def test_a_run_that_says_so_after_its_start(app: App, scope: str) -> None:
         turn(1)
 
 
+def test_agents_that_take_turns_in_a_conversation_are_no_turns_of_a_user(app: App) -> None:
+    """AG2 before 1.0: one agent makes the calls of another; attributes come after the start."""
+    tracer = app.provider.get_tracer("opentelemetry.instrumentation.ag2")
+    with pytest.raises(LoopGuardAbort), tracer.start_as_current_span("conversation user") as chat:
+        chat.set_attribute("gen_ai.operation.name", "conversation")
+        for _ in range(20):
+            with tracer.start_as_current_span("invoke_agent user") as run:
+                run.set_attributes(KINDS["genai"])
+                app.work()
+
+
 def test_refusals_in_place_end_per_session(app: App) -> None:
     """Where each call of the model is a trace of its own, and refusals leave no span."""
     asked = 0

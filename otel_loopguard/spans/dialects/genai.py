@@ -49,8 +49,10 @@ KINDS = {
     "invoke_agent": Kind.AGENT,
     "invoke_workflow": Kind.WORKFLOW,
     "handle_conversation_turn": Kind.WORKFLOW,
-    # Of Strands: each agent of it would be a run at the root, and so a turn of the user.
-    **dict.fromkeys(("invoke_swarm", "invoke_graph"), Kind.WORKFLOW),
+    # Of Strands and AG2: each agent of it would be a run at the root, and so a turn of the user.
+    **dict.fromkeys(
+        ("invoke_swarm", "invoke_graph", "conversation", "initiate_chats"), Kind.WORKFLOW
+    ),
     "execute_task": Kind.NODE,
     "handoff": Kind.HANDOFF,
     "agent_handoff": Kind.HANDOFF,
@@ -200,8 +202,8 @@ class GenAI:
     name = NAME
     marks = frozenset(("gen_ai.operation.name", "gen_ai.tool.name"))
     scopes = (
-        "opentelemetry.instrumentation.genai*", "pydantic-ai*", "pydantic_ai*", "semantic_kernel*",
-        "smolagents*",
+        "opentelemetry.instrumentation.ag2", "opentelemetry.instrumentation.genai*", "pydantic-ai*",
+        "pydantic_ai*", "semantic_kernel*", "smolagents*",
     )  # fmt: skip
     key_order = 0
     session_keys = ("gen_ai.conversation.id",)
