@@ -408,7 +408,7 @@ class ToolCallExtractor:
         weigh(found, since._replace(worth=since.news) if alike > 1 else since)
         # Calls that differ beyond a cut seem equal; JSON that the model did not end is refused.
         found.stop_weight *= (
-            not call.guessed or isinstance(call.arguments, dict) or found.failing or found.rejects
+            found.failing or found.rejects or not (call.guessed and isinstance(call.arguments, str))
         )
         self._wait(step, found, since)
         if (

@@ -73,6 +73,13 @@ def test_a_run_whose_content_is_cut(text: str) -> None:
     assert {*called(provider.get_tracer("framework"), *calls)} <= {Action.ALLOW, Action.HINT}
 
 
+def test_json_that_a_model_does_not_end_is_stopped(tracer: Tracer) -> None:
+    """It looks as though a limit had cut it, but the tool refuses it."""
+    said = _call({"path": "/srv/app/main.py", "content": "import os\n" * 50}, "Error: invalid JSON")
+    said["gen_ai.tool.call.arguments"] = said["gen_ai.tool.call.arguments"][:-10]
+    assert called(tracer, *[said] * 15)[-1] is Action.ABORT
+
+
 def _search(query: str) -> str:
     """Searches."""
     return f"{query}: {hash(query)} inhabitants."
