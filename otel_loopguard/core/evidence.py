@@ -97,6 +97,8 @@ class Evidence:
     """Key of tool and arguments as they are."""
     guessed: bool = False
     """True if the key rests on a value that looks like a nonce, or on arguments that were cut."""
+    args_cut: bool = False
+    """True if the arguments are JSON that does not end: different calls may have the same key."""
     fresh: bool = True
     """True if the call was not made before, as far back as the session remembers."""
     changed: bool = False

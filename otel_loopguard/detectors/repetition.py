@@ -301,8 +301,8 @@ class MadeAgain(BaseDetector):
         # Not by how well repeats of the tool pay off: that each brings another answer is the sign.
         if evidence.round == last or not reaches(count * self._settings.sensitivity, threshold):
             return None
-        # Under an id of its own it may be meant, so that nothing is refused.
-        denies = once and not marked
+        # Under an id of its own, or beyond a cut, it may be meant, so that nothing is refused.
+        denies = once and not (marked or evidence.args_cut)
         key = call if denies and evidence.guessed else evidence.call or call
         rule = "done_before.marked" if marked else "done_before"
         return self.found(

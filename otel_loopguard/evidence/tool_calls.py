@@ -356,7 +356,8 @@ class ToolCallExtractor:
         place = calls.place_of(call)
         found = progress.call = Evidence(
             number=progress.calls, tool=tool, agent=agent, call=call.key, call_exact=call.exact,
-            guessed=call.guessed, sample=call.sample, place=place,
+            guessed=call.guessed, args_cut=call.guessed and isinstance(call.arguments, str),
+            sample=call.sample, place=place,
             outcome=outcome.key, outcome_exact=outcome.exact, outcome_size=outcome.size,
             cut=cut, epoch=progress.epoch, time=step.end or 0,
             round=self._rounds.add(step.start, step.end or 0, agent, call.exact),
@@ -406,10 +407,6 @@ class ToolCallExtractor:
         )  # fmt: skip
         # To its own repeats a tool that always answers the same is no different from any other.
         weigh(found, since._replace(worth=since.news) if alike > 1 else since)
-        # Calls that differ beyond a cut seem equal; JSON that the model did not end is refused.
-        found.stop_weight *= (
-            found.failing or found.rejects or not (call.guessed and isinstance(call.arguments, str))
-        )
         self._wait(step, found, since)
         if (
             found.effect is _WRITE

@@ -144,6 +144,8 @@ def weigh(call: Evidence, since: Since) -> None:
     slow = _rested(since.thought - _THINKS_S + _SLACK_S, _RESTS_S)
     call.stop_weight *= _said(call, slow, firm=firm, unclear=unclear)
     call.stop_weight *= _CUT if call.cut else 1.0
+    if call.args_cut and not (call.failing or call.rejects):
+        call.stop_weight = 0.0  # JSON that the model itself did not end would be refused
 
 
 def _rested(rest: float, rests_s: float) -> float:

@@ -62,12 +62,13 @@ def test_a_real_run_whose_content_is_hidden(shown: str) -> None:
         instrumentor.uninstrument()
 
 
+@pytest.mark.parametrize("once", [(), ("search",)])
 @pytest.mark.parametrize("text", ["# Copyright 2026 by the authors, see LICENSE.{}", "No results."])
-def test_a_run_whose_content_is_cut(text: str) -> None:
+def test_a_run_whose_content_is_cut(text: str, once: tuple[str, ...]) -> None:
     """Files that lie deep and begin alike: a limit of attributes leaves the beginning."""
     limits = SpanLimits(max_span_attribute_length=64)
     provider = TracerProvider(span_limits=limits, shutdown_on_exit=False)
-    provider.add_span_processor(LoopGuardSpanProcessor())
+    provider.add_span_processor(LoopGuardSpanProcessor(once_tools=once))
     path = "/home/user/projects/some/long/prefix/of/all/the/files/{}.py"
     calls = [_call({"path": path.format(n)}, text.format(n)) for n in range(30)]
     assert {*called(provider.get_tracer("framework"), *calls)} <= {Action.ALLOW, Action.HINT}
