@@ -21,8 +21,10 @@ from opentelemetry.trace import Span
 
 import otel_loopguard
 from otel_loopguard import LoopGuard, Settings
-from otel_loopguard._control.flag import STOPPING, Flag
-from otel_loopguard._util import locks
+from otel_loopguard._control.flag import OBSERVERS, STOPPING, Flag
+from otel_loopguard._util import backlog, locks
+from otel_loopguard._util.backlog import Backlog
+from otel_loopguard._util.bounded import WeakList
 from otel_loopguard.core import Action, Kind, Step
 from otel_loopguard.sessions import Session
 from tests.agents import agent, tool_call
@@ -295,8 +297,11 @@ def interrupted(guard: LoopGuard, session: str, number: int) -> str:
 
 
 @pytest.mark.parametrize("every", [17, pytest.param(1, marks=pytest.mark.rare)])
-def test_an_interrupted_abort_is_made_good(every: int) -> None:
+def test_an_interrupted_abort_is_made_good(every: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The session is stopped at the latest when a new one would be, and no lock stays held."""
+    # Lines that run for guards of other tests would be interrupted, too.
+    monkeypatch.setattr(OBSERVERS, "_references", {})
+    monkeypatch.setattr(backlog, "_open", WeakList[Backlog]())
     guard = LoopGuard(Settings(telemetry_events=False))
     before = calls_to_abort(guard)
     for number in itertools.count(1, every):
