@@ -97,8 +97,6 @@ class Evidence:
     """Key of tool and arguments as they are."""
     guessed: bool = False
     """True if the key rests on a value that looks like a nonce, or on arguments that were cut."""
-    args_cut: bool = False
-    """True if the arguments are JSON that does not end: different calls may have the same key."""
     fresh: bool = True
     """True if the call was not made before, as far back as the session remembers."""
     changed: bool = False
@@ -216,6 +214,8 @@ class Evidence:
     """True if it failed because no answer came in time: it may have been done."""
     anew: bool = False
     """True if it had this outcome before, and a user asked for it once more in another turn."""
+    args_cut: bool = False
+    """True if the arguments are JSON that does not end: different calls may have the same key."""
     asked: int = 0
     """Tokens of the model calls since the tool call before, as far as they are known."""
     wait: Waited | None = None
