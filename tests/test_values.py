@@ -81,8 +81,10 @@ ASKED = {
 @pytest.mark.parametrize(("asked", "kind", "why"), rows(__file__, "wrong"))
 def test_what_cannot_be_is_an_error_at_once(asked: str, kind: str, why: str) -> None:
     """Later it would be raised into the agent, or nothing would ever be found."""
+    guard = otel_loopguard.LoopGuard()  # without one nobody has preferences
     with pytest.raises((TypeError, ValueError)) as error:
         eval(asked, ASKED)
+    guard.shutdown()
     assert type(error.value).__name__ == kind
     assert why in str(error.value)
 
