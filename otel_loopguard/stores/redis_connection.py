@@ -206,11 +206,6 @@ class Connection:
         with self.translated(key):
             return self._open().execute_command(command, key, *values)
 
-    def ping(self) -> None:
-        """Raises `StoreError` if Redis does not answer."""
-        with self.translated(""):
-            self._open().ping()
-
     def close(self) -> None:
         """Closes what is open. The next call opens it again."""
         client, self._client = self._client, None

@@ -335,7 +335,7 @@ class Writer:
         if self._state == "healthy":
             return None
         if now >= self._ping_at:
-            self._call("read", lambda store: store.ping())
+            self._call("write", lambda store: store.ping())
         return max(self._ping_at - time.monotonic(), 0)
 
     def _store(self, write: Write, batch: list[Write]) -> bool:

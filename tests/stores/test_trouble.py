@@ -103,6 +103,8 @@ def test_a_full_server_is_waited_for(start: Start, write: Write) -> None:
     wait_for(lambda: writer.state == "full")
     assert writer.waiting == 2
     assert "OOM" in writer.why or "maxmemory" in writer.why
+    with pytest.raises(StoreError, match=r"OOM|maxmemory"):
+        writer.store.ping()
     server.client.config_set("maxmemory", 0)
     assert writer.flush(60)
     assert writer.state == "healthy"
