@@ -342,6 +342,25 @@ def test_of_two_spans_in_traces_of_their_own_the_one_with_messages_is_read() -> 
     assert [step.outcome for step in seen.calls] == ["nothing"] * 2
 
 
+def test_messages_that_are_logged_later_than_their_spans_count_nothing_again() -> None:
+    """As where a client writes its messages on its spans and as log records below them."""
+    seen, loop = Seen(), Loop()
+    spans: list[RecordedSpan] = []
+    for turn in range(4):
+        spans.append(loop.model(call(f"call_{turn}")))
+        loop.result(f"result {turn}", f"call_{turn}")
+    logged = [
+        replace(
+            span, scope="my.client.log", span_id=span.span_id + 500, parent_id=span.span_id,
+            start=span.start + 1000, end=(span.end or 0) - 1000,
+            attributes={**span.attributes, "gen_ai.operation.name": "fetch_response"},
+        )
+        for span in spans
+    ]  # fmt: skip
+    seen.end(*spans, *logged)
+    assert [step.outcome for step in seen.calls] == ["result 0", "result 1", "result 2"]
+
+
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("seconds", [0, 3])
 def test_what_a_model_wrote_is_read_where_the_sdk_has_a_span_inside(
@@ -530,14 +549,17 @@ def test_a_model_that_is_silent_about_results_is_warned_of(
     assert bool(_warnings(caplog)) is (text is None)
 
 
-def test_tool_spans_without_content_are_warned_of(caplog: pytest.LogCaptureFixture) -> None:
-    """Five tool spans with neither arguments nor results: one warning, with the remedy."""
-    seen, loop = Seen(live=True), Loop()
-    seen.end(*(loop.tool() for _ in range(4)))
-    assert _warnings(caplog) == []
-    seen.end(*(loop.tool() for _ in range(4)))
-    assert len(_warnings(caplog)) == 1
-    assert "5 tool spans had neither arguments nor results" in _warnings(caplog)[0]
+@pytest.mark.parametrize("told", [False, True], ids=["spans", "messages"])
+def test_calls_without_content_are_warned_of(told: bool, caplog: pytest.LogCaptureFixture) -> None:
+    """Five calls with neither arguments nor results: one warning, with the remedy."""
+    seen, loop, warned = Seen(live=True), Loop(), list[int]()
+    for turn in range(8):
+        asked = {"type": "tool_call", "name": "search", "id": f"c{turn}"}
+        seen.end(loop.model(asked) if told else loop.tool())
+        loop.messages.append({"role": "tool", "parts": [{**asked, "type": "tool_call_response"}]})
+        warned.append(len(_warnings(caplog)))
+    assert warned == [0] * (4 + told) + [1] * (4 - told)
+    assert "5 tool calls had neither arguments nor results" in _warnings(caplog)[0]
 
 
 @pytest.mark.parametrize(
@@ -564,6 +586,16 @@ def test_a_loop_of_models_without_a_span_above_is_warned_of(
             loop.messages.append(_said("user", "and now?"))
     seen.guard.settle()
     assert ("a trace of its own" in caplog.text) is warned
+
+
+def test_models_that_ask_for_tools_unseen_in_traces_of_their_own_are_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As of a client whose messages are not captured, or are log records."""
+    loop = Loop()
+    spans = (replace(loop.span(ASKS), trace_id=turn, parent_id=None) for turn in range(1, 8))
+    Seen(live=True).end(*spans)
+    assert "5 tool calls, or calls of models that asked for them, came each" in caplog.text
 
 
 @pytest.mark.parametrize("name", captures.names())

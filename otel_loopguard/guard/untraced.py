@@ -213,9 +213,14 @@ class Untraced:
             and requested.hold(step)
         )
         if not told:
-            self._bare, self._has_content = self._bare + bare, self._has_content or not bare
-            self.warns |= self._bare >= _BLIND and not self._has_content
+            self._tally(step)
         return told
+
+    def _tally(self, call: Step) -> None:
+        """Counts a call without content, unless others have some."""
+        bare = _is_bare(call)
+        self._bare, self._has_content = self._bare + bare, self._has_content or not bare
+        self.warns |= self._bare >= _BLIND and not self._has_content
 
     def _note(self, step: Step) -> None:
         if _is_traced_call(step) and step.trace_id not in self._traced:
@@ -234,6 +239,7 @@ class Untraced:
         calls = calls_on(span) if read is None else read.calls
         alone = requested is None and _is_alone(step, session)
         unseen = first and not calls and _asks_unseen(span, step)
+        self._separate += alone and unseen
         if first and not calls and not step.text:
             self._mute.append((session.key, compared(step)))
         if requested is None:
@@ -245,11 +251,12 @@ class Untraced:
         request = None
         if requested.waits or calls:
             request = request_on(span) if read is None or read.request is None else read.request
-        # A fetched answer has no request: results of calls are in the next one.
-        sent = requested.waits and step.kind is _MODEL
+        # A fetched answer has no request, as a rule: results of calls are in the next one.
+        sent = requested.waits and (step.kind is _MODEL or request is not None)
         steps = requested.answer(step, request) if sent else []
         for call in steps:
             call.agent = call.agent or agent
+            self._tally(call)
         if calls:
             # It is told a result of a call that was asked for elsewhere, and asks for the next one.
             told = alone and request is not None and next(request.newest).results

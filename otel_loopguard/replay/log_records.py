@@ -1,9 +1,12 @@
-"""Log records of coding agents, as spans that the dialects read.
+"""Log records of agents and models, as spans that the dialects read.
 
 Claude Code, Codex and gemini-cli tell of their calls by events. A Collector's file exporter writes
 them as lines of `resourceLogs`; `otel_loopguard.server` has them from the wire. An event that tells
 of a call becomes a span that ends with it and is named after the event; what a record does not say,
 as the arguments of a call whose contents are not logged, its step does not know.
+
+The messages of a model call, which OpenTelemetry's Java agent and others log below its span, become
+the events of a span below that one. It fetches an answer, and so is no second call of the model.
 """
 
 from __future__ import annotations
@@ -24,6 +27,7 @@ from otel_loopguard.replay.fields import (
     time,
 )
 from otel_loopguard.replay.formats import otlp_attributes, otlp_value
+from otel_loopguard.spans.messages import EVENTS as MESSAGES
 from otel_loopguard.spans.values import identifier as name_of
 from otel_loopguard.spans.views import RecordedSpan
 
@@ -98,8 +102,18 @@ def spans_of(records: Iterable[LogRecord]) -> list[RecordedSpan]:
     """
     spans: list[RecordedSpan] = []
     asked: dict[tuple[object, ...], RecordedSpan] = {}
+    told: dict[tuple[int, int], tuple[RecordedSpan, list[tuple[str, JsonObject]]]] = {}
     for record in records:
         name, session = record.name, record.session
+        if name in MESSAGES and record.trace_id and record.span_id:
+            place = record.trace_id, record.span_id
+            if place not in told:
+                told[place] = _fetched(record), []
+                spans.append(told[place][0])
+            fetched, events = told[place]
+            events.append((name, {**mapping(record.body), **record.attributes}))
+            fetched.events, fetched.end = events, record.time
+            continue
         if name not in _EVENTS or not (session or record.trace_id):
             continue
         span = _span(record, name, session)
@@ -133,6 +147,20 @@ def _span(record: LogRecord, name: str, session: str) -> RecordedSpan:
     )
 
 
+def _fetched(record: LogRecord) -> RecordedSpan:
+    """A span for the messages of a model call."""
+    session = {"gen_ai.conversation.id": record.session} if record.session else {}
+    return RecordedSpan(
+        name="fetch_response",
+        scope=f"{record.scope}.log",
+        trace_id=record.trace_id,
+        span_id=numbered(f"{record.span_id}\n{record.name}\n{record.time}", 8),
+        parent_id=record.span_id,
+        start=record.time,
+        attributes={"gen_ai.operation.name": "fetch_response", **session},
+    )
+
+
 def _duration(attributes: JsonObject) -> int:
     value = attributes.get("duration_ms")
     try:
@@ -150,9 +178,9 @@ def is_logs(value: JsonObject) -> bool:
 def log_spans(document: JsonObject, report: Report) -> Iterator[RecordedSpan]:
     """The spans of one export request; none, and a report, where no agent is among its records."""
     records = list(_records(document, report))
-    of_agents = [record for record in records if record.name.startswith(_AGENTS)]
+    of_agents = [one for one in records if one.name.startswith(_AGENTS) or one.name in MESSAGES]
     if not of_agents:
-        report("none of the log records is of Claude Code, Codex or gemini-cli")
+        report("no log record has messages of a model or is of Claude Code, Codex or gemini-cli")
     if any(not (record.session or record.trace_id) for record in of_agents):
         report("a log record has no session id and no trace id")
     yield from spans_of(of_agents)

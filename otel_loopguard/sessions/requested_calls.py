@@ -120,12 +120,14 @@ class RequestedCalls:
 
     def ask(self, calls: Sequence[RequestedCall], model: Step, request: Request | None) -> None:
         """Adds the calls that a response requests."""
-        end = model.end or model.start
+        end, fetched = model.end or model.start, model.kind is not Kind.MODEL
+        made = {(one.call_id, one.name) for one in self.counted_calls if one.start >= end}
+        if fetched and made.issuperset((call.call_id, call.name) for call in calls):
+            return  # a span told of this answer before, and of what came of it
         for known in self._rounds:
             # Another span of the same answer: one instrumentation inside or beside another, or it
             # was fetched once more.
-            again = known.end >= model.start or model.kind is not Kind.MODEL
-            if again and _same_calls(known.calls, calls):
+            if (fetched or known.end >= model.start) and _same_calls(known.calls, calls):
                 return
         head = None if request is None else request.head
         self._rounds.append(_Round(list(calls), (model.agent, model.scope), end, head))

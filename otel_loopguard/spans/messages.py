@@ -159,6 +159,8 @@ _NUMBERED_REQUESTS: Final = (("llm.input_messages.", ".message."), ("gen_ai.prom
 """Prefixes of messages whose fields are attributes of their own, and what follows their numbers."""
 _DETAILS: Final = "gen_ai.client.inference.operation.details"
 _SAID: Final = ("gen_ai.assistant.message", "gen_ai.tool.message", "gen_ai.user.message")
+EVENTS: Final = frozenset((*_SAID, "gen_ai.choice", _DETAILS))
+"""Events that carry messages, whether of spans or logged."""
 _REASONS: Final = (
     "gen_ai.response.finish_reasons", "llm.finish_reason", "ai.response.finishReason",
     "gen_ai.completion.0.finish_reason", "anthropic.message.stop_reason",

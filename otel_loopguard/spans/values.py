@@ -28,7 +28,7 @@ _MASK: Final = re.compile(
     r"""\A(?:[\[<({_*#]+[ ]?(?:fully[ ])?
     (?:redacted|masked|hidden|filtered|scrubbed|replaced|omitted|not[ ]serializable|not[ ]specified)
     (?![a-z])[^\n]*[\]>)}_*#]
-    | \*{2}[*\-. /]+ | redacted)""",
+    | \*{2}[*\-. /]+ | redacted | hidden:[a-z-]+)""",
     re.IGNORECASE | re.VERBOSE,
 )
 _MASK_CHARS: Final = 64
@@ -47,7 +47,7 @@ _JSON: Final = frozenset(('{"', '["'))
 """Beginnings of JSON that are no beginnings of masks."""
 LONGEST_ID: Final = 1_000
 """Characters of the longest id: an address has some hundreds. A table keeps thousands of them."""
-SUSPECT: Final = frozenset('[<({_*#Rr"')
+SUSPECT: Final = frozenset('[<({_*#HhRr"')
 """Beginnings of text that may be hidden; other text need not be asked about."""
 _PLAIN: Final = frozenset((str, dict, list, tuple, int, float, bool, bytes))
 _ABSENT: Final = frozenset(("", "null", "None"))
@@ -150,17 +150,17 @@ def hidden(value: object) -> bool:
 
     What keeps content off spans leaves the same word for every call: `__REDACTED__` (OpenInference,
     `OPENINFERENCE_HIDE_INPUTS` and others), `[REDACTED]` (Strands), `[Scrubbed due to …]`
-    (logfire), `<fully masked due to …>` (Langfuse), `***` and the like of people's own masks. So
-    does what cannot be written: `<replaced>` (Strands), `<not serializable>` (ADK). A map is hidden
-    if all of its values are, and JSON if logfire scrubbed one of its values. A mask within a longer
-    text hides nothing.
+    (logfire), `<fully masked due to …>` (Langfuse), `HIDDEN:non-empty` (Koog), `***` and the like
+    of people's own masks. So does what cannot be written: `<replaced>` (Strands), `<not
+    serializable>` (ADK). A map is hidden if all of its values are, and JSON if logfire scrubbed one
+    of its values. A mask within a longer text hides nothing.
     """
     # First of all: a text of megabytes that begins like no mask is not searched.
     if not isinstance(value, str) or value[:1] not in SUSPECT:
         return False
     if value[:2] not in _JSON and len(value) <= _MASK_CHARS and _MASK.fullmatch(value):
         return True
-    if _SCRUBBED in value and value[0] in _OPENERS and _scrubbed(value):
+    if value[0] in _OPENERS and _SCRUBBED in value and _scrubbed(value):
         return True
     if len(value) > _MASKED_JSON_CHARS:
         return False

@@ -3,7 +3,8 @@
 The captures below this folder were written by `tests/dialects/agents.py` with Spring AI 2.0.1, ADK
 for Go 2.2.0, Copilot CLI 1.0.102, opencode 1.18.33, Claude Code 2.1.330 and LangGraph.js 1.7.3 with
 OpenInference 4.1.1, by `tests/typescript/capture.mjs` with AI SDK 7.0.173 and Mastra 1.71.0, and by
-Claude Code 2.1.330, Codex 0.169.0 and gemini-cli 0.61.0 against model servers with a script;
+Claude Code 2.1.330, Codex 0.169.0, gemini-cli 0.61.0 and OpenAI's client for Java 4.105.0 under
+OpenTelemetry's agent 2.33.1 (`openai-java`) against model servers with a script;
 without what is of the machine, and without prompts of the system. `sub_agent_captures/` has a
 manager under OpenInference whose sub-agent is asked the same in every turn, and one whose sub-agent
 gets another task each time; `approval_captures/` has calls that wait for a person, and

@@ -1,15 +1,18 @@
-"""Coding agents that tell of their calls by log records."""
+"""Agents that tell of their calls by log records."""
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from otel_loopguard.server import Server
 from tests.server.serving import CLIENT, log_record, pair, post, serving, sessions
 from tests.tables import rows
 
-CAPTURES = Path(__file__).resolve().parents[1] / "dialects" / "node_captures"
+DIALECTS = Path(__file__).resolve().parents[1] / "dialects"
+CAPTURES = DIALECTS / "node_captures"
 JSON = {"content-type": "application/json"}
 RECORDS: dict[str, dict[str, Any]] = {
     event: json.loads(has) for event, has in (row.values for row in rows(__file__, "records"))
@@ -57,6 +60,28 @@ def test_a_prompt_ends_an_abort_unless_it_was_written_before(event: str) -> None
         assert send(prompt, 8) == "allow"
 
 
+def told(server: Server, capture: Path, order: Sequence[str]) -> dict[str, Any]:
+    """The session of a capture whose spans and records are sent in an order."""
+    for kind in order:
+        path = "traces" if kind == "otlp" else "logs"
+        for line in capture.with_suffix(f".{kind}.jsonl").read_bytes().splitlines():
+            post(server, body=line, path=path, **JSON).raise_for_status()
+    (row,) = sessions(server)
+    return CLIENT.get(f"{server.url}/v1/sessions/{row['session']}").json()["session"]
+
+
+@pytest.mark.parametrize("order", [("otlp", "logs"), ("logs", "otlp", "logs")])
+def test_messages_that_are_logged_below_the_span_of_a_model_tell_of_calls(
+    order: Sequence[str],
+) -> None:
+    """By OpenTelemetry's agent for Java, of a loop around OpenAI's client that searches thrice."""
+    with serving() as server:
+        found = told(server, DIALECTS / "java_capture/openai-java", order)
+    assert found["totals"]["tools"] == {"search": 3}
+    assert (found["totals"]["model_calls"], found["tokens"]) == (4, 120)
+    assert found["action"] == "hint"
+
+
 @pytest.mark.parametrize("order", [("otlp", "logs"), ("logs", "otlp")])
 @pytest.mark.parametrize("name", ["claude-code", "claude-code-agents", "gemini-cli"])
 def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
@@ -67,12 +92,7 @@ def test_what_an_agent_tells_by_spans_and_by_records_counts_once(
     See `tests/dialects/captures.txt`.
     """
     with serving() as server:
-        for kind in order:
-            path = "traces" if kind == "otlp" else "logs"
-            for line in (CAPTURES / f"{name}.{kind}.jsonl").read_bytes().splitlines():
-                post(server, body=line, path=path, **JSON).raise_for_status()
-        (row,) = sessions(server)
-        found = CLIENT.get(f"{server.url}/v1/sessions/{row['session']}").json()["session"]
+        found = told(server, CAPTURES / name, order)
     calls, answers = (6, 8) if name == "claude-code-agents" else (4, 5)
     prompts, around = 1, 4 if name == "gemini-cli" else 1
     assert found["steps"] == calls + answers + prompts + around

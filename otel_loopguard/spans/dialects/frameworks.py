@@ -4,8 +4,9 @@
   person. Arguments and results are off by default; the legacy schema has them in
   `gcp.vertex.agent.*`, and with content off (`ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=false`) `{}`
   for every call. A legacy `call_llm` span says again what the `generate_content` span below it
-  says; that of ADK for TypeScript 2.0, which names the agent, has none below it. ADK for Go puts a
-  span of its own around calls that ran side by side (`tests/dialects/go_capture`).
+  says; those of ADK for TypeScript 2.0, which names the agent, and for Java 1.8, which names the
+  operation and has tools inside, do not. ADK for Go puts a span of its own around calls that ran
+  side by side (`tests/dialects/go_capture`).
 * Anthropic's SDK, as of 2.14: content is opt-in (`ANTHROPIC_OPEN_TELEMETRY_TRACES_CONTENT_MODE`,
   `content`), and results of its tool runner have a key of their own.
 * AutoGen 0.7: neither arguments nor results. A run has dozens of traces, as each message that is
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
 
 _CONTENT_OFF: Final = "{}"
 _MERGED: Final = "(merged tools)"
+_NAMED: Final = ("gen_ai.agent.name", "gen_ai.operation.name")
+"""Keys that a legacy `call_llm` span has not."""
 _NOT_SPECIFIED: Final = "<not specified>"
 _UNCONFIRMED: Final = "This tool call requires confirmation, please approve or reject."
 _TEAM: Final = re.compile(r"_([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})(?=[/.]|$)")
@@ -82,7 +85,7 @@ class Adk:
     def read(self, span: SpanView) -> Step | None:
         """Step of the span, or None without an operation."""
         if span.name == "call_llm":
-            if "gen_ai.agent.name" in span.attributes:
+            if not span.attributes.keys().isdisjoint(_NAMED):
                 return genai.model(span)
             return failed(begin(span, Kind.OTHER, span.name), span)
         if span.name.startswith("invoke_agent "):
