@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from otel_loopguard._control.context import BACKENDS, DECISIONS, ESCALATIONS, known_session
 from otel_loopguard._util.backlog import settle_all
@@ -128,7 +128,7 @@ def escalations() -> list[Escalation]:
     return [found for backend in BACKENDS for found in backend.open_escalations()]
 
 
-def on_escalation(callback: Callable[[Escalation], Any]) -> Callable[[], None]:
+def on_escalation(callback: Callable[[Escalation], object]) -> Callable[[], None]:
     """Calls a callback with every escalation of every guard in this process.
 
     It is called on a thread of its own, one escalation after the other. What it gives back may be

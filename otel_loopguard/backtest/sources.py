@@ -553,11 +553,19 @@ def _staged(entries: Iterable[RecordedSpan | Run], name: str, number: int) -> It
 
 
 def connect(folder: Path, memory: str, threads: int) -> Any:
-    """A connection to DuckDB that spills to a folder; needs the extra `backtest`."""
+    """A connection to DuckDB that spills to a folder; needs the extra `backtest`.
+
+    Raises:
+        RecordingError: The memory is no size.
+    """
     duckdb = load("duckdb")
     connection = duckdb.connect()
+    try:
+        connection.execute(f"SET memory_limit = {quoted(memory)}")
+    except duckdb.Error as error:
+        msg = f"--memory {memory}: {error}"
+        raise RecordingError(msg) from None
     for name, value in (
-        ("memory_limit", memory),
         ("threads", threads),
         ("temp_directory", str(folder)),
         ("preserve_insertion_order", "false"),

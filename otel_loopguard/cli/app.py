@@ -81,7 +81,7 @@ Files = Annotated[
 Form = Annotated[Format, typer.Option("--format", help="table, or one JSON object per line.")]
 SettingsFile = Annotated[
     str | None,
-    typer.Option("--settings", metavar="FILE", help="Settings of the guard, TOML or JSON."),
+    typer.Option("--settings", metavar="FILE", help="Settings of the guard, TOML, JSON or YAML."),
 ]
 Store = Annotated[
     str | None,

@@ -187,10 +187,9 @@ def allowed(runs: int, rate: float) -> int:
     share = Fraction(repr(float(rate)))
     above = runs - ceil((runs + 1) * (1 - share))
     if above < 0:
-        msg = (
-            f"--false-stops {rate:g} needs at least {ceil(1 / share) - 1:,} good runs, and there "
-            f"are {runs:,}, enough for one false stop in {runs + 1:,}"
-        )
+        enough = f", enough for one false stop in {runs + 1:,}" if runs else ""
+        least = ceil(1 / share) - 1
+        msg = f"--false-stops {rate:g} needs at least {least:,} good runs, found {runs:,}{enough}"
         raise LoopGuardError(msg)
     return above
 

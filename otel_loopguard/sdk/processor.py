@@ -26,6 +26,7 @@ from otel_loopguard._util.locks import (
     wake_by,
 )
 from otel_loopguard._util.text import expected
+from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.evidence.normalize import compile_patterns
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.active import NEVER
@@ -61,9 +62,8 @@ class LoopGuardSpanProcessor(SpanProcessor):
         **settings: Settings of the new guard, by name; see `Settings`.
 
     Raises:
-        LoopGuardSettingsError: A setting cannot be used.
+        LoopGuardSettingsError: A setting cannot be used, or a guard and settings were both given.
         TypeError: What was given is no guard.
-        ValueError: Both a guard and settings were given.
     """
 
     attaches = True
@@ -85,7 +85,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
             raise TypeError(msg)
         if guard is not None and (settings or named):
             msg = f"a guard was given: set {sorted({*settings, *named})} in its Settings instead"
-            raise ValueError(msg)
+            raise LoopGuardSettingsError(msg)
         self.guard = guard or LoopGuard(
             Settings(**settings), meter_provider=meter_provider, logger_provider=logger_provider
         )

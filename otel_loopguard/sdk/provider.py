@@ -82,7 +82,7 @@ _providers = _Providers()
 def setup(
     guard: LoopGuard | None = None,
     *,
-    tracer_provider: Any = None,
+    tracer_provider: trace.TracerProvider | None = None,
     exporter: SpanExporter | str | Mapping[str, Any] | None = None,
     **settings: Any,
 ) -> LoopGuard:

@@ -9,7 +9,17 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import lru_cache
 from itertools import pairwise
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, NamedTuple, cast, get_type_hints
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    ClassVar,
+    Final,
+    NamedTuple,
+    cast,
+    get_args,
+    get_type_hints,
+)
 
 from otel_loopguard.errors import LoopGuardSettingsError
 
@@ -44,14 +54,29 @@ class Value(NamedTuple):
 
     def declared(self, hint: Any, about: str | None) -> tuple[Any, Any]:
         """Its type and description as pydantic has them."""
-        from pydantic import AfterValidator, Field, SecretStr  # noqa: PLC0415
+        from pydantic import AfterValidator, BeforeValidator, Field, SecretStr  # noqa: PLC0415
 
         if isinstance(self.default, Group):
             return hint, Field(default_factory=type(self.default), description=about)
+        types = _types(hint)
+        if (int in types or float in types) and bool not in types:
+            hint = Annotated[hint, BeforeValidator(_not_boolean)]
         if self.check is not None:
             hint = Annotated[hint, AfterValidator(self.check)]
         default = SecretStr("") if self.default is NO_SECRET else self.default
         return hint, Field(default, description=about, **self.bounds)
+
+
+def _types(hint: Any) -> list[Any]:
+    return [hint, *(each for part in get_args(hint) for each in _types(part))]
+
+
+def _not_boolean(given: object) -> object:
+    """Refuses what pydantic takes for 1: `budget_cost = true` would end a run at one dollar."""
+    if isinstance(given, bool):
+        msg = "Input should be a number"
+        raise ValueError(msg)  # noqa: TRY004  # of pydantic's validators
+    return given
 
 
 def value(default: Any, *, check: Callable[[Any], Any] | None = None, **bounds: Any) -> Any:

@@ -116,7 +116,7 @@ def _yaml(text: str) -> object:
 
 _READERS: Final[Mapping[str, Callable[[str], object]]] = {
     ".toml": _toml,
-    ".json": lambda text: json.loads(text) if text.strip() else None,
+    ".json": lambda text: json.loads(text, object_pairs_hook=_once) if text.strip() else None,
     ".yaml": _yaml,
     ".yml": _yaml,
 }
@@ -154,8 +154,22 @@ def _below(node: Any) -> Iterator[object]:
         if len(node.value) > _DIGITS and not node.tag.endswith((":str", ":binary")):
             raise ValueError(_TOO_LONG)
         return
+    if node.id == "mapping":
+        keys = (key for key, _ in node.value if not key.tag.endswith(":merge"))
+        _once([(str(key.value), None) for key in keys])
     for part in node.value:
         yield from cast("tuple[object, ...]", part) if isinstance(part, tuple) else (part,)
+
+
+def _once(named: Sequence[tuple[str, object]]) -> dict[str, object]:
+    """Values by name; that of a name which is there twice would be lost without a word."""
+    found: dict[str, object] = {}
+    for name, value in named:
+        if name in found:
+            msg = f"{name!r:.100} is there twice"
+            raise ValueError(msg)
+        found[name] = value
+    return found
 
 
 PREFIX: Final = "LOOPGUARD_"

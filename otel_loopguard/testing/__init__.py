@@ -28,7 +28,7 @@ from otel_loopguard.testing.spans import Spans, global_provider, listening, own_
 
 if TYPE_CHECKING:
     from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor
-    from opentelemetry.trace import Tracer
+    from opentelemetry.trace import Tracer, TracerProvider
 
     from otel_loopguard.sessions import Session
 
@@ -97,7 +97,7 @@ class LoopGuardFixture:
     """
 
     guard: LoopGuard
-    tracer_provider: Any
+    tracer_provider: TracerProvider
     _name: str
     _seen: _Seen
     _spans: Spans
@@ -125,7 +125,7 @@ class LoopGuardFixture:
         self._settle()
         return self._seen.steps
 
-    def watch(self, provider: Any) -> None:
+    def watch(self, provider: TracerProvider) -> None:
         """Listens to one more provider until the test ends, such as one that the agent makes.
 
         Args:
@@ -158,16 +158,19 @@ class LoopGuardFixture:
             raised.
 
         Raises:
-            TypeError: The agent is a coroutine function.
+            TypeError: What the agent returned has to be awaited.
         """
-        if inspect.iscoroutinefunction(agent):
-            msg = f"{agent!r} is a coroutine function: await loopguard.run_async(...) instead"
-            raise TypeError(msg)
         with session(self._name):
             try:
-                return Outcome(agent(*given, **named))
+                result = agent(*given, **named)
             except LoopGuardStop as stop:
                 return Outcome(stop=stop)
+        if inspect.isawaitable(result):
+            if inspect.iscoroutine(result):
+                result.close()
+            msg = f"what {agent!r} returned is to be awaited: await loopguard.run_async(...)"
+            raise TypeError(msg)
+        return Outcome(result)
 
     async def run_async(
         self,
@@ -234,10 +237,8 @@ class LoopGuardFixture:
             worst = max(found, key=lambda decision: decision.action.rank)
             self._fail(f"the agent loops: {worst.action}, {worst.message}")
         if self._seen.steps < min_steps:
-            self._fail(
-                f"{self._seen.steps} steps of an agent were seen, expected at least {min_steps}: "
-                "is it instrumented, and are its spans those of `loopguard.tracer_provider`?"
-            )
+            seen = self._seen.steps
+            self._fail(f"{seen} steps were seen, expected at least {min_steps}")
 
     def assert_stopped(self, detector: str | None = None) -> Decision:
         """Asserts that the guard denied, paused or aborted something.
@@ -271,6 +272,8 @@ class LoopGuardFixture:
 
     def _fail(self, message: str) -> None:
         __tracebackhide__ = True
+        if not self._seen.steps:
+            message += f"; no step of an agent was seen: {_UNSEEN}"
         msg = f"{message}\n\n{self.tree() or 'no span was seen'}"
         raise AssertionError(msg)
 
@@ -281,7 +284,9 @@ class LoopGuardFixture:
             self.guard.tick(now() + _HELD_NS)
 
 
+_UNSEEN: Final = "is it instrumented, and are its spans those of `loopguard.tracer_provider`?"
 _ALONE: Final[dict[str, Any]] = {
+    "enabled": True,
     "digest_key": "the same in every test",
     "store_url": "",
     "control_socket": "",
@@ -296,7 +301,7 @@ _ALONE: Final[dict[str, Any]] = {
 
 @contextmanager
 def watching(
-    provider: Any = "global",
+    provider: TracerProvider | Literal["global", "own"] = "global",
     *,
     name: str = "test",
     testing: Literal[True, False] = True,
@@ -319,8 +324,8 @@ def watching(
         testing: Whether all guards are deterministic inside of the block; see `set_testing`.
         gate_limit_s: Seconds that a gate waits at most, where they are.
         **settings: Settings of the guard; what is not named comes from the environment, except that
-            it tells nobody else: no store, socket, webhook, verdicts, metrics or log events; and
-            digests are the same in each run.
+            it watches, and tells nobody else: no store, socket, webhook, verdicts, metrics or log
+            events; and digests are the same in each run.
 
     Yields:
         What a test asks and asserts. No other guard of the process does anything meanwhile. When

@@ -212,6 +212,11 @@ def test_what_cannot_be_read_is_said(  # noqa: PLR0917
     assert not written.exists()
 
 
+def test_a_memory_that_is_no_size_is_said(capture: Path, tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match=r"--memory 1XB: .*expected: KB"):
+        run(str(capture), Settings(), tmp_path / "out", memory="1XB", jobs=1)
+
+
 def test_an_engine_that_is_none_is_said(capture: Path, tmp_path: Path) -> None:
     with pytest.raises(LoopGuardError, match="--engine spark: expected one of duckdb, ray"):
         run(str(capture), Settings(), tmp_path, engine="spark")
