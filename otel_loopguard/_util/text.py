@@ -21,6 +21,8 @@ from typing import Any, Final, cast
 
 import orjson
 
+from otel_loopguard._util.fields import is_map
+
 _UNSEEN: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u3164\uffa0"
     # Variation selectors but for the two that choose between text and picture of a symbol.
@@ -194,7 +196,7 @@ def json_object(data: bytes, most: int) -> dict[str, Any] | None:
         found: Any = orjson.loads(data)
     except orjson.JSONDecodeError:
         return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    return found if is_map(found) else None
 
 
 def parsed_json(data: bytes) -> object:

@@ -13,9 +13,7 @@ from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, cast
 
-from otel_loopguard.engine import Kind, RecordedSpan, Step
-from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.replay.fields import (
+from otel_loopguard._util.fields import (
     identifier,
     instant,
     integer,
@@ -25,6 +23,8 @@ from otel_loopguard.replay.fields import (
     text,
     time,
 )
+from otel_loopguard.engine import Kind, RecordedSpan, Step
+from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.formats import KINDS, STATUSES
 from otel_loopguard.replay.recording import Oversized, parse_json
 

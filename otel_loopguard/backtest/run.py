@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Final, cast
 from uuid import uuid4
 
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.backtest import BacktestResult, Rows, replay_session
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
 from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
 from otel_loopguard.engine import Engine, Settings, decision_row
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.replay.fields import is_map
 from otel_loopguard.replay.file import unreadable
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.version import __version__

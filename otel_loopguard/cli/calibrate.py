@@ -11,10 +11,11 @@ from fractions import Fraction
 from heapq import heappop, heappush
 from math import ceil, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.cli.evaluate import refuse_unmet
 from otel_loopguard.cli.output import Format, Inputs, console, give, sentence, table
 from otel_loopguard.cli.replay import ReplayResult, Results, recorded_steps
@@ -163,12 +164,11 @@ def _toml(settings: Mapping[str, object]) -> str:
 
 def _value(value: object) -> str:
     """A value of a settings file as TOML, on one line."""
-    if isinstance(value, dict):
-        known = cast("dict[object, object]", value)
-        named = ((str(name), each) for name, each in known.items() if each is not None)
+    if is_map(value):
+        named = ((str(name), each) for name, each in value.items() if each is not None)
         return f"{{{', '.join(f'{_value(name)} = {_value(each)}' for name, each in named)}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, cast('list[object]', value)))}]"
+    if is_list(value):
+        return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 

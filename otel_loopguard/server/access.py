@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.engine import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 
@@ -87,12 +88,12 @@ class Tenants:
         if not isinstance(metrics, str):
             msg = f"tokens: {path}: expected one token as `metrics`"
             raise LoopGuardSettingsError(msg)
-        if not isinstance(found, dict) or not found:
+        if not is_map(found) or not found:
             msg = f"tokens: {path}: expected a table [tokens] with a token for each tenant"
             raise LoopGuardSettingsError(msg)
         tokens: dict[str, str] = {}
-        for tenant, given in cast("dict[str, object]", found).items():
-            for token in cast("list[object]", given) if isinstance(given, list) else [given]:
+        for tenant, given in found.items():
+            for token in given if is_list(given) else [given]:
                 if not isinstance(token, str) or token in tokens:
                     msg = f"tokens: {path}: {tenant!r:.100} has what is no token, or is another's"
                     raise LoopGuardSettingsError(msg)

@@ -22,10 +22,12 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
+from otel_loopguard._util import fields
 from otel_loopguard._util.bounded import oversized
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import Annotation, DecisionRecord, Engine, Event, RecordedSpan
-from otel_loopguard.replay import fields, log_records
+from otel_loopguard.replay import log_records
 from otel_loopguard.replay.formats import OTLP_KINDS, OTLP_STATUSES
 
 if TYPE_CHECKING:
@@ -182,16 +184,15 @@ def _decode_ids(value: object) -> int:
     waiting, maps = [value], 0
     while waiting:
         entry = waiting.pop()
-        if isinstance(entry, dict):
+        if is_map(entry):
             maps += 1
-            found = cast("dict[str, object]", entry)
             for name in _IDS:
-                written = found.get(name)
+                written = entry.get(name)
                 if isinstance(written, str):
-                    found[name] = base64.b64encode(binascii.unhexlify(written)).decode()
-            waiting.extend(found.values())
-        elif isinstance(entry, list):
-            waiting.extend(cast("list[object]", entry))
+                    entry[name] = base64.b64encode(binascii.unhexlify(written)).decode()
+            waiting.extend(entry.values())
+        elif is_list(entry):
+            waiting.extend(entry)
     return maps
 
 

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from otel_loopguard._util.errors import warn_blind
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.tables import read_texts
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings._group import NO_SECRET, Group, leaves
@@ -76,12 +77,11 @@ def _parsed(path: Path, read: Callable[[str], object]) -> dict[str, object]:
     found = read(raw.decode("utf-8-sig"))
     if found is None:
         return {}
-    if not isinstance(found, dict):
+    if not is_map(found):
         msg = f"expected names and values, got a {type(found).__name__}"
-        raise ValueError(msg)  # noqa: TRY004  # of the file, not of an argument
-    named = cast("dict[object, object]", found)
-    _check(named, _inside)
-    return {str(name): value for name, value in named.items()}
+        raise ValueError(msg)
+    _check(found, _inside)
+    return {str(name): value for name, value in found.items()}
 
 
 def _toml(text: str) -> object:
@@ -140,8 +140,8 @@ def _check(root: object, parts: Callable[[Any], Iterator[object]]) -> None:
 
 def _inside(value: object) -> Iterator[object]:
     """The values in a value."""
-    if isinstance(value, dict):
-        yield from cast("dict[object, object]", value).values()
+    if is_map(value):
+        yield from value.values()
     elif isinstance(value, (list, tuple, set)):
         yield from cast("list[object]", value)
     elif isinstance(value, int) and value.bit_length() > _DIGITS * 4:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from otel_loopguard.replay.fields import JsonObject, instant, mapping, rows, sequence, text
+from otel_loopguard._util.fields import JsonObject, instant, mapping, rows, sequence, text
 from otel_loopguard.replay.transcripts.session import (
     Reader,
     Session,

@@ -19,8 +19,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from otel_loopguard._util.fields import JsonObject, integer, is_map, kind_of, mapping, text, time
 from otel_loopguard._util.tables import read_parts
-from otel_loopguard.replay.fields import JsonObject, integer, is_map, kind_of, mapping, text, time
 from otel_loopguard.replay.file import RecordedFile, unreadable
 from otel_loopguard.replay.transcripts.session import Ending, Reader, Transcript, tokens
 
