@@ -50,16 +50,14 @@ def plan_of(tasks: object) -> list[Task]:
     """The tasks of a plan that a session can follow."""
     plan = checked(tasks)
     if not 0 < len(plan) <= MOST_FOLLOWED:
-        msg = f"a session can follow 1 to {MOST_FOLLOWED} tasks, got {len(plan)}"
-        raise PlanError(msg)
+        raise PlanError(f"a session can follow 1 to {MOST_FOLLOWED} tasks, got {len(plan)}")
     return plan
 
 
 def declare(board: Milestones, plan: Sequence[Task], *, by_person: bool = False) -> None:
     """Puts a plan on the board of a session."""
     if not follow(board, plan, by_person=by_person):
-        msg = "two ids of tasks are one in their first 200 characters"
-        raise PlanError(msg)
+        raise PlanError("two ids of tasks are one in their first 200 characters")
 
 
 class FlagObservers:

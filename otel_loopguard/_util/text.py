@@ -49,8 +49,7 @@ def named(what: str, given: object) -> str:
         ValueError: It is none.
     """
     if not isinstance(given, str) or not given:
-        msg = f"{what} must be a non-empty string, got {given!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"{what} must be a non-empty string, got {given!r:.100}")
     return given
 
 
@@ -66,15 +65,12 @@ def check_number(
     """
     kind = Integral if whole else Real
     if isinstance(given, bool) or not isinstance(given, kind):
-        msg = f"{what} must be a {'whole ' if whole else ''}number, got {given!r:.100}"
-        raise TypeError(msg)
+        raise TypeError(f"{what} must be a {'whole ' if whole else ''}number, got {given!r:.100}")
     # As it is: a whole number may be too large for a float.
     if least is not None and not cast("Any", given) >= least:
-        msg = f"{what} must be {least:g} or more, got {given!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"{what} must be {least:g} or more, got {given!r:.100}")
     if finite and given == math.inf:
-        msg = f"{what} must be finite, got {given!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"{what} must be finite, got {given!r:.100}")
 
 
 def check_limit(limit_s: object) -> None:

@@ -313,8 +313,7 @@ def run(  # noqa: PLR0913
         prepare: Called first in each worker process.
     """
     if engine not in ENGINES:
-        msg = f"--engine {engine}: expected one of {', '.join(ENGINES)}"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"--engine {engine}: expected one of {', '.join(ENGINES)}")
     Engine(settings, clock="replay").shutdown()  # what is wrong in them is said before the work
     notify = notify or (lambda _what, _done, _total: None)
     out = out.resolve()  # also for processes that work elsewhere
@@ -391,8 +390,7 @@ def _readable(rows: Any) -> Iterator[Mapping[str, Any]]:
         yield from rows.iter_rows()
     except Exception as error:  # Ray's own, of many classes
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        msg = f"--engine ray: {lines[0]}"
-        raise LoopGuardError(msg) from error
+        raise LoopGuardError(f"--engine ray: {lines[0]}") from error
 
 
 def _start(ray: Any, jobs: int) -> None:

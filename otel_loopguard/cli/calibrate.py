@@ -66,8 +66,7 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
         for recording in inputs:
             if recording.size is None:
                 why = "calibrate reads its files more than once: no pipe, and not standard input"
-                msg = f"{recording.path}: {why}"
-                raise LoopGuardError(msg)
+                raise LoopGuardError(f"{recording.path}: {why}")
         for index, recording in enumerate(inputs):
             entries = inputs.entries(recording)
             for place, good, result in _results(index, recording.name, entries, settings, None):
@@ -106,11 +105,9 @@ def _check(settings: Settings, output: str | None) -> None:
         raise LoopGuardError(msg)
     path = Path(output) if output is not None else None
     if path is not None and (path.exists() or not path.parent.is_dir()):
-        msg = f"--output {output}: expected a new file in a folder that exists"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"--output {output}: expected a new file in a folder that exists")
     if path is not None and path.suffix != ".toml":
-        msg = f"--output {output}: expected a name ending in .toml"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"--output {output}: expected a name ending in .toml")
 
 
 def changes(settings: Settings, line: int) -> dict[str, int]:
@@ -187,11 +184,10 @@ def allowed(runs: int, rate: float) -> int:
     share = Fraction(repr(float(rate)))
     above = runs - ceil((runs + 1) * (1 - share))
     if above < 0:
-        msg = (
+        raise LoopGuardError(
             f"--false-stops {rate:g} needs at least {ceil(1 / share) - 1:,} good runs, and there "
             f"are {runs:,}, enough for one false stop in {runs + 1:,}"
         )
-        raise LoopGuardError(msg)
     return above
 
 
@@ -218,13 +214,12 @@ def _search(
         else:
             low, looked_at = line, stopped
     if high not in tried:
-        msg = (
+        raise LoopGuardError(
             f"{tried[HIGHEST]} of these runs are stopped even after {HIGHEST} confirmations, and "
             f"at most {limit} may be: look at them with `replay`; what did not go well can be left "
             "out with --except, and a verdict that stands on no ladder (a budget, say) has its own "
             "setting"
         )
-        raise LoopGuardError(msg)
     return tried
 
 

@@ -223,11 +223,10 @@ class Users:
         preferences = self.preferences(user).changed(changes)
         least, most = preferences.prompt_threshold_s, preferences.auto_background_threshold_s
         if least > most and {"prompt_threshold_s", "auto_background_threshold_s"} & changes.keys():
-            msg = (
+            raise ValueError(
                 f"prompt_threshold_s = {least:g} must not be above auto_background_threshold_s = "
                 f"{most:g}, from where a call goes to the background: change both"
             )
-            raise ValueError(msg)
         key = f"user:{user}"
         own: dict[str, object] = self._own.get(key) or {}
         self._own.set(key, {**own, **{name: getattr(preferences, name) for name in changes}})
@@ -252,8 +251,7 @@ class Users:
     def _unusable(self, stored: object) -> list[str]:
         """Returns what is wrong with stored preferences, a JSON object of those that are set."""
         if not is_map(stored):
-            msg = f"expected a JSON object, got {type(stored).__name__}"
-            raise TypeError(msg)
+            raise TypeError(f"expected a JSON object, got {type(stored).__name__}")
         problems: list[str] = []
         for name in tuple(stored):
             try:
@@ -266,8 +264,7 @@ class Users:
 
 def _unusable_answers(stored: object) -> list[str]:
     if not is_list(stored):
-        msg = f"expected a JSON list, got {type(stored).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"expected a JSON list, got {type(stored).__name__}")
     problems = [f"{one!r:.50}: no such choice" for one in stored if one not in _OPTIONS]
     stored[:] = [one for one in stored if one in _OPTIONS]
     return problems

@@ -293,8 +293,7 @@ def _hooks(settings: object) -> _Hooks:
 
 def _expect(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
-        msg = f"expected {what}"
-        raise ValueError(msg)  # noqa: TRY004  # caught together with errors of JSON
+        raise ValueError(f"expected {what}")  # noqa: TRY004  # caught together with errors of JSON
 
 
 def _foreign_hooks(hooks: _Hooks) -> _Hooks:

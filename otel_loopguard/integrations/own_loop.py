@@ -231,8 +231,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
 
     def __enter__(self) -> Self:
         if self._begun is not None:
-            msg = "a turn begins once: make another one"
-            raise RuntimeError(msg)
+            raise RuntimeError("a turn begins once: make another one")
         Entered.leave_ended()
         outer = otel_context.get_value(_KEY)
         around = named_session() or _known_key()
@@ -339,8 +338,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
     def _inside(self) -> Generator[Adapter, None, None]:
         """The block in which the turn's context holds, on whatever thread."""
         if self._begun is None:
-            msg = "the turn has not begun: with otel_loopguard.turn() as turn: ..."
-            raise RuntimeError(msg)
+            raise RuntimeError("the turn has not begun: with otel_loopguard.turn() as turn: ...")
         adapter, _, entered = self._begun
         if otel_context.get_value(_KEY) is self:
             yield adapter
@@ -380,8 +378,7 @@ def _apply(function: Callable[..., Any], args: object) -> Any:
         try:
             args = json.loads(args)
         except (ValueError, RecursionError) as error:
-            msg = f"arguments of the call are not JSON: {error}"
-            raise ValueError(msg) from None
+            raise ValueError(f"arguments of the call are not JSON: {error}") from None
     if isinstance(args, Mapping):
         return function(**cast("Mapping[str, Any]", args))
     if _is_none(args):

@@ -186,8 +186,7 @@ class Checks:
         """
         named("name of a check", name)
         if not callable(check):
-            msg = f"check {name!r}: {expected('a function', check)}"
-            raise TypeError(msg)
+            raise TypeError(f"check {name!r}: {expected('a function', check)}")
         with self._lock:
             others = tuple(known for known in self._registered if known[0] != name)
             self._registered = (*others, (name, tool, check))
@@ -327,8 +326,7 @@ def syntax(language: Language, argument: str = "content") -> Check:
     """
     languages = _languages()
     if language not in languages:
-        msg = f"language must be one of {', '.join(languages)}, got {language!r}"
-        raise ValueError(msg)
+        raise ValueError(f"language must be one of {', '.join(languages)}, got {language!r}")
     name, parse = languages[language]
 
     def check(args: Mapping[str, object]) -> tuple[str, str] | None:

@@ -59,8 +59,7 @@ class Tenants:
             _check(token, tenant)
             if not 0 < len(tenant) <= _LONGEST_NAME or not tenant.isprintable():
                 what = f"1 to {_LONGEST_NAME} characters"
-                msg = f"tokens: {tenant!r:.200} is no name, expected {what}"
-                raise LoopGuardSettingsError(msg)
+                raise LoopGuardSettingsError(f"tokens: {tenant!r:.200} is no name, expected {what}")
         self._tenants = {_digest(token): tenant for token, tenant in (tokens or {}).items()}
         self._metrics = _digest(metrics) if metrics else b""
         self._path: Path | None = None
@@ -82,12 +81,10 @@ class Tenants:
         try:
             read = read_table(path)
         except ValueError as error:
-            msg = f"tokens: {path}: {error}"
-            raise LoopGuardSettingsError(msg) from None
+            raise LoopGuardSettingsError(f"tokens: {path}: {error}") from None
         found, metrics = read.get("tokens"), read.get("metrics", "")
         if not isinstance(metrics, str):
-            msg = f"tokens: {path}: expected one token as `metrics`"
-            raise LoopGuardSettingsError(msg)
+            raise LoopGuardSettingsError(f"tokens: {path}: expected one token as `metrics`")
         if not is_map(found) or not found:
             msg = f"tokens: {path}: expected a table [tokens] with a token for each tenant"
             raise LoopGuardSettingsError(msg)

@@ -119,17 +119,13 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         data = inflate.decompress(body, limit + 1)
     except zlib.error as error:
-        msg = f"the body is not valid {encoding}: {error}"
-        raise BadRequest(msg) from error
+        raise BadRequest(f"the body is not valid {encoding}: {error}") from error
     if len(data) > limit:
-        msg = f"the body has more than {limit:,} bytes when decompressed"
-        raise TooLarge(msg)
+        raise TooLarge(f"the body has more than {limit:,} bytes when decompressed")
     if not inflate.eof:
-        msg = f"the body is cut: {encoding} ends before its end"
-        raise BadRequest(msg)
+        raise BadRequest(f"the body is cut: {encoding} ends before its end")
     if inflate.unused_data:
-        msg = f"the body goes on behind the end of its {encoding}"
-        raise BadRequest(msg)
+        raise BadRequest(f"the body goes on behind the end of its {encoding}")
     return data
 
 
@@ -151,15 +147,13 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         try:
             return kind.FromString(body)
         except DecodeError as error:
-            msg = "the body is not a valid protobuf message of this endpoint"
-            raise BadRequest(msg) from error
+            raise BadRequest("the body is not a valid protobuf message of this endpoint") from error
     if media != JSON:
         msg = f"content-type {media!r:.50} is not supported, expected {PROTOBUF} or {JSON}"
         raise UnknownForm(msg)
     too_much = oversized(body)
     if too_much:
-        msg = f"the body {too_much}"
-        raise BadRequest(msg)
+        raise BadRequest(f"the body {too_much}")
     try:
         document = parsed_json(body)
         if not isinstance(document, dict):
@@ -168,8 +162,7 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
             raise TooLarge(_TOO_MANY)
         return ParseDict(cast("dict[str, Any]", document), kind(), ignore_unknown_fields=True)
     except (ParseError, RecursionError, ValueError) as error:
-        msg = f"the body is not valid OTLP JSON: {type(error).__name__}"
-        raise BadRequest(msg) from error
+        raise BadRequest(f"the body is not valid OTLP JSON: {type(error).__name__}") from error
 
 
 def encode(message: Message, media: str) -> bytes:

@@ -51,12 +51,10 @@ def read_file(path: Path) -> dict[str, object]:
     """
     read = _READERS.get(path.suffix.lower())
     if read is None:
-        msg = f"expected a file ending in {', '.join(_READERS)}"
-        raise ValueError(msg)
+        raise ValueError(f"expected a file ending in {', '.join(_READERS)}")
     # A pipe or a device may have no end.
     if not path.is_file():
-        msg = "it is not a file" if path.exists() else "there is no such file"
-        raise ValueError(msg)
+        raise ValueError("it is not a file" if path.exists() else "there is no such file")
     try:
         return _parsed(path, read)
     except ImportError:
@@ -72,14 +70,12 @@ def _parsed(path: Path, read: Callable[[str], object]) -> dict[str, object]:
     with path.open("rb") as stream:
         raw = stream.read(_BYTES + 1)
     if len(raw) > _BYTES:
-        msg = f"it has more than {_BYTES:,} bytes"
-        raise ValueError(msg)
+        raise ValueError(f"it has more than {_BYTES:,} bytes")
     found = read(raw.decode("utf-8-sig"))
     if found is None:
         return {}
     if not is_map(found):
-        msg = f"expected names and values, got a {type(found).__name__}"
-        raise ValueError(msg)
+        raise ValueError(f"expected names and values, got a {type(found).__name__}")
     _check(found, _inside)
     return {str(name): value for name, value in found.items()}
 
@@ -107,11 +103,9 @@ def _yaml(text: str) -> object:
         # Where it is not YAML, and not what stands there: it may be a password.
         mark: Any = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        msg = f"it is not YAML{where}"
-        raise ValueError(msg) from None
+        raise ValueError(f"it is not YAML{where}") from None
     except yaml.YAMLError:
-        msg = "it is not YAML"
-        raise ValueError(msg) from None
+        raise ValueError("it is not YAML") from None
 
 
 _READERS: Final[Mapping[str, Callable[[str], object]]] = {

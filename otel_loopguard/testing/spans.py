@@ -80,11 +80,10 @@ def _relay_on(provider: Any) -> Relay:
     found = _relays.get(provider)
     if found is None:
         if not hasattr(provider, "add_span_processor"):
-            msg = (
+            raise LoopGuardError(
                 f"{type(provider).__name__} takes no span processors, so no span can be "
                 "watched: use the SDK's TracerProvider, or provider='own'"
             )
-            raise LoopGuardError(msg)
         found = _relays[provider] = Relay()
         provider.add_span_processor(found)
     return found
