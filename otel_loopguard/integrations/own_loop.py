@@ -27,7 +27,7 @@ from otel_loopguard._control.flag import NOTHING, Control
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.text import expected, named
 from otel_loopguard.evidence import as_data
-from otel_loopguard.integrations._adapter import Adapter, ToolCall, check_options, end_run
+from otel_loopguard.integrations._adapter import Adapter, Options, ToolCall, check_options, end_run
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
@@ -101,11 +101,10 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self.session = ""
         self._asked = None if session is None else named("key of a session", session)
         self._agent = named("name of an agent", agent)
-        given = {"limit_s": limit_s, "content": content, "tracer_provider": tracer_provider}
-        check_options(given)
-        self._limit_s = limit_s
-        self._content = content
-        self._provider = tracer_provider
+        self._options = Options(
+            spans=True, limit_s=limit_s, content=content, tracer_provider=tracer_provider
+        )
+        check_options(self._options)
         self._begun: tuple[Adapter, Span, Entered] | None = None
         self._owns_results = False
 
@@ -243,10 +242,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         context = otel_context.set_value(_KEY, self, naming(self.session))
         span = self._started(context, named=own is not None)
         context = trace.set_span_in_context(span, context)
-        adapter = Adapter(
-            "turn", spans=True, limit_s=self._limit_s, tracer_provider=self._provider,
-            content=self._content,
-        )  # fmt: skip
+        adapter = Adapter("turn", **self._options)
         adapter.warn_if_off()
         if own is not None and not within:
             span_id = span.get_span_context().span_id
@@ -273,18 +269,18 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         name = f"invoke_agent {self._agent}"
 
         def start() -> Span:
-            tracer = trace.get_tracer(_SCOPE, __version__, self._provider)
+            tracer = trace.get_tracer(_SCOPE, __version__, self._options.get("tracer_provider"))
             return tracer.start_span(name, context, kind=SpanKind.INTERNAL, attributes=said)
 
         span = start()
-        if ensure_followed(span, self._provider, context):
+        if ensure_followed(span, self._options.get("tracer_provider"), context):
             return span
         own = guard_only_provider()
         if own is None:
             return span
         if isinstance(span, ReadableSpan):
             span.end()
-        self._provider = own
+        self._options["tracer_provider"] = own
         return start()
 
     def _tool_call(
