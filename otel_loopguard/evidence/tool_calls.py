@@ -10,14 +10,7 @@ from typing import TYPE_CHECKING, Final
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.fields import is_list
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import (
-    Effect,
-    ErrorClass,
-    Evidence,
-    Numbers,
-    Waited,
-    text_class,
-)
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence, Numbers, Waited, text_class
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key, maker_of
