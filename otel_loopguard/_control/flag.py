@@ -677,10 +677,11 @@ def recognise(step: Step, flag: Flag) -> None:
     if step.kind not in _CALLS or (step.error and step.refused):
         return
     raised = step.error and (step.error_type or "").rpartition(".")[2] in REFUSALS
-    # Another server refuses in the same words.
-    denials = (flag.denial_of(step.name or "", decision_id) for decision_id in flag.denials)
-    elsewhere = [text for one in denials if one for text in (one.hint, one.reason) if text]
-    known = (*flag.refusals, *elsewhere, *_unclaimed)
+    known = [*flag.refusals, *_unclaimed]
+    for decision_id in flag.denials:
+        # Another server refuses in the same words.
+        if denial := flag.denial_of(step.name or "", decision_id):
+            known += filter(None, (denial.hint, denial.reason))
     # Where it was stopped from another process, only that one knows what it was told.
     if (known and _is_told(step, known, raised=raised)) or (raised and (flag.held or flag.aborted)):
         step.error, step.error_type = True, ERROR_DENY

@@ -291,8 +291,8 @@ def leaves_of(state: object) -> frozenset[int]:
         if not waiting:
             break
         name, item = waiting.pop()
-        if is_map(item):
-            waiting.extend(_named(item))
+        if isinstance(item, dict):  # no `is_map`, which is a call, for each value of a state
+            waiting.extend(_named(cast("dict[str, object]", item)))
         elif isinstance(item, (list, tuple)):
             items = cast("list[object]", item)
             waiting.extend((name, inner) for inner in items[-_MOST:])
