@@ -18,7 +18,7 @@ from otel_loopguard import (
     semconv,
     turn,
 )
-from otel_loopguard._util.errors import InternalErrors, forget_warnings, logger, swallow
+from otel_loopguard._util.errors import InternalErrors, _warned, logger, swallow
 from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard.core import Action, Evidence, Kind, Step
 from otel_loopguard.detectors.repetition import ExactRepeat
@@ -223,7 +223,7 @@ def asks_below_a_lock() -> None:
 def test_a_log_handler_that_throws_does_not_reach_who_asks(ask: Callable[[], object]) -> None:
     rig = Rig()
     tool_call(rig.tracer, more={"gen_ai.conversation.id": "a session"})
-    forget_warnings()
+    _warned.clear()
     ask()
 
 
