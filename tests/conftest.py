@@ -121,8 +121,7 @@ def threadless(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread can be started any more, as while the interpreter ends."""
 
     def start(_thread: threading.Thread) -> None:
-        msg = "can't create new thread at interpreter shutdown"
-        raise RuntimeError(msg)
+        raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", start)
 

@@ -93,8 +93,7 @@ class Model:
                 used.get("completion_tokens", 0),
             )
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            msg = f"no chat completion: {type(error).__name__}: {error}"
-            raise ModelError(msg) from None
+            raise ModelError(f"no chat completion: {type(error).__name__}: {error}") from None
 
     def _post(self, body: dict[str, Any]) -> Any:
         why = ""

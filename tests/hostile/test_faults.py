@@ -40,8 +40,7 @@ class BrokenDetector:
         pass
 
     def observe(self, evidence: Evidence) -> None:
-        msg = f"no idea about {evidence.number}"
-        raise ZeroDivisionError(msg)
+        raise ZeroDivisionError(f"no idea about {evidence.number}")
 
     def user_turn(self) -> None:
         """Nothing to forget."""
@@ -311,8 +310,7 @@ def test_a_timer_without_a_thread_gets_another(ends: bool, monkeypatch: pytest.M
 
 
 def out_of_threads(_thread: threading.Thread) -> None:
-    msg = "can't start new thread"
-    raise RuntimeError(msg)
+    raise RuntimeError("can't start new thread")
 
 
 class BrokenExtractor:
