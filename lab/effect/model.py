@@ -58,12 +58,7 @@ class Model:
     """
 
     def __init__(
-        self,
-        url: str,
-        name: str,
-        key: str | None = None,
-        *,
-        temperature: float | None = None,
+        self, url: str, name: str, key: str | None = None, *, temperature: float | None = None
     ) -> None:
         self.name = name
         self._more = {} if temperature is None else {"temperature": temperature}
