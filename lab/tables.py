@@ -256,8 +256,7 @@ def _filled(text: str, values: dict[str, str]) -> str:
 
 
 def _wrong(source: str, line: str, why: str) -> NoReturn:
-    msg = f"{source}: {line.strip()!r}: {why}"
-    raise ValueError(msg)
+    raise ValueError(f"{source}: {line.strip()!r}: {why}")
 
 
 @dataclass

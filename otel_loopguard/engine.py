@@ -15,13 +15,7 @@ from otel_loopguard.core import Action, Decision, Kind, Step
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.core.report import decision_row
 from otel_loopguard.errors import StoreError
-from otel_loopguard.escalation.protocol import (
-    MOST_REQUEST,
-    UNREACHED,
-    is_unknown,
-    joined,
-    refusal,
-)
+from otel_loopguard.escalation.protocol import MOST_REQUEST, UNREACHED, is_unknown, joined, refusal
 from otel_loopguard.escalation.protocol import answer as answer_people
 from otel_loopguard.guard.guard import LoopGuard
 from otel_loopguard.sessions.journal import Written

@@ -112,9 +112,7 @@ class StoreError(LoopGuardError):
     """
 
     def __init__(
-        self,
-        message: str,
-        reason: Literal["down", "slow", "full", "read_only", "refused"] = "down",
+        self, message: str, reason: Literal["down", "slow", "full", "read_only", "refused"] = "down"
     ) -> None:
         super().__init__(message)
         self.reason: Final = reason

@@ -22,7 +22,7 @@ from opentelemetry.util._once import Once
 
 from otel_loopguard._control.context import _guards  # pyright: ignore[reportPrivateUsage]
 from otel_loopguard._util import clock as rehearsal
-from otel_loopguard._util.errors import forget_warnings, raise_faults
+from otel_loopguard._util.errors import _warned, raise_faults
 from otel_loopguard.guard import guard as guard_module
 from otel_loopguard.integrations._adapter import (
     _default_provider,  # pyright: ignore[reportPrivateUsage]
@@ -121,8 +121,7 @@ def threadless(monkeypatch: pytest.MonkeyPatch) -> None:
     """No thread can be started any more, as while the interpreter ends."""
 
     def start(_thread: threading.Thread) -> None:
-        msg = "can't create new thread at interpreter shutdown"
-        raise RuntimeError(msg)
+        raise RuntimeError("can't create new thread at interpreter shutdown")
 
     monkeypatch.setattr(threading.Thread, "start", start)
 
@@ -173,7 +172,7 @@ def _nothing_is_left_of_other_tests(monkeypatch: pytest.MonkeyPatch) -> Iterator
     rehearsal.moves.clear()
     # `serve` sets it for its process.
     logging.getLogger("otel_loopguard").setLevel(logging.NOTSET)
-    forget_warnings()
+    _warned.clear()
     # The command line leaves decisions out of the log, for the rest of its process.
     log = logging.getLogger("otel_loopguard")
     filters, token = list(log.filters), context.attach(Context())

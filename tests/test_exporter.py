@@ -22,12 +22,7 @@ from opentelemetry.sdk.trace.export import (
 )
 from opentelemetry.trace import Link, SpanContext, SpanKind, Status, StatusCode, TraceFlags
 
-from otel_loopguard import (
-    LoopGuard,
-    LoopGuardSpanExporter,
-    Settings,
-    semconv,
-)
+from otel_loopguard import LoopGuard, LoopGuardSpanExporter, Settings, semconv
 from otel_loopguard._util import errors as faults
 from otel_loopguard.core.decision import Annotation
 from otel_loopguard.sdk import exporter as onward

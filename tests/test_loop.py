@@ -197,8 +197,7 @@ def test_a_tool_that_raises_is_a_failed_call_and_equal_errors_are_a_loop(house: 
     """The exception is the caller's; what it says counts as the answer."""
 
     def broken(query: str) -> str:
-        msg = f"no column named {query}"
-        raise KeyError(msg)
+        raise KeyError(f"no column named {query}")
 
     told: list[str] = []
     with pytest.raises(LoopGuardAbort), house.turn() as now:

@@ -70,5 +70,4 @@ def free_ports(count: int) -> list[int]:
                 found.append(port)
         if len(found) == count:
             return found
-    msg = f"no {count} free ports between 15000 and 32000"
-    raise OSError(msg)
+    raise OSError(f"no {count} free ports between 15000 and 32000")

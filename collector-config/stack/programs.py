@@ -29,8 +29,7 @@ def wait_for(true: Callable[[], object], what: str, limit_s: float = 60) -> None
     until = time.monotonic() + limit_s
     while not _answers(true):
         if time.monotonic() > until:
-            msg = f"{what}: not so within {limit_s:g} s"
-            raise TimeoutError(msg)
+            raise TimeoutError(f"{what}: not so within {limit_s:g} s")
         time.sleep(_PAUSE_S)
 
 
@@ -55,8 +54,7 @@ def installed(*names: str, package: str) -> str:
         found = shutil.which(name)
         if found is not None:
             return found
-    msg = f"{names[0]} is missing: apt-get install --no-install-recommends {package}"
-    raise MissingError(msg)
+    raise MissingError(f"{names[0]} is missing: apt-get install --no-install-recommends {package}")
 
 
 class Program:
@@ -139,6 +137,5 @@ class Program:
     def _is_up(self) -> bool:
         if self._process is None or self._process.poll() is not None:
             tail = "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
-            msg = f"{self.name} ended instead of starting:\n{tail}"
-            raise RuntimeError(msg)
+            raise RuntimeError(f"{self.name} ended instead of starting:\n{tail}")
         return bool(self._ready())

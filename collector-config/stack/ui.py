@@ -45,8 +45,7 @@ def keep(folder: Path | None) -> Path:
             raise MissingError(WHERE)
         return kept
     if not _is_page(folder):
-        msg = f"{folder} is not Jaeger's page. {WHERE}"
-        raise MissingError(msg)
+        raise MissingError(f"{folder} is not Jaeger's page. {WHERE}")
     kept.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=kept.parent, prefix="build-") as name:
         copy = shutil.copytree(folder, Path(name) / kept.name)

@@ -190,6 +190,5 @@ def _object(arguments: str) -> dict[str, Any]:
     except ValueError:
         given = None
     if not isinstance(given, dict):
-        msg = f"The arguments are no JSON object: {arguments}"
-        raise ToolError(msg)
+        raise ToolError(f"The arguments are no JSON object: {arguments}")
     return cast("dict[str, Any]", given)

@@ -76,8 +76,7 @@ def served() -> Generator[str]:
         address = f"http://127.0.0.1:{port}/v1"
         while True:
             if server.poll() is not None:
-                msg = f"the model's server ended with {server.returncode}"
-                raise RuntimeError(msg)
+                raise RuntimeError(f"the model's server ended with {server.returncode}")
             try:
                 httpx.get(f"{address}/models").raise_for_status()
                 break

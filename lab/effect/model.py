@@ -58,12 +58,7 @@ class Model:
     """
 
     def __init__(
-        self,
-        url: str,
-        name: str,
-        key: str | None = None,
-        *,
-        temperature: float | None = None,
+        self, url: str, name: str, key: str | None = None, *, temperature: float | None = None
     ) -> None:
         self.name = name
         self._more = {} if temperature is None else {"temperature": temperature}
@@ -93,8 +88,7 @@ class Model:
                 used.get("completion_tokens", 0),
             )
         except (AttributeError, LookupError, TypeError, ValueError) as error:
-            msg = f"no chat completion: {type(error).__name__}: {error}"
-            raise ModelError(msg) from None
+            raise ModelError(f"no chat completion: {type(error).__name__}: {error}") from None
 
     def _post(self, body: dict[str, Any]) -> Any:
         why = ""

@@ -53,8 +53,7 @@ class Model:
         parts = [self._tokens(text) for text in rendered(body["messages"], tools)]
         before = sum(map(len, parts))
         if before + LONGEST > CONTEXT:
-            msg = f"the conversation has {before} tokens, the context {CONTEXT}"
-            raise ValueError(msg)
+            raise ValueError(f"the conversation has {before} tokens, the context {CONTEXT}")
         self._compute(parts[:-1])
         said = self._llama.create_completion(
             [token for part in parts for token in part],

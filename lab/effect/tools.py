@@ -35,11 +35,9 @@ class Desk:
         """
         tool = _TOOLS.get(name)
         if tool is None:
-            msg = f"There is no tool {name!r}. There are: {', '.join(_TOOLS)}."
-            raise ToolError(msg)
+            raise ToolError(f"There is no tool {name!r}. There are: {', '.join(_TOOLS)}.")
         if set(args) != set(_PARAMETERS[name]):
-            msg = f"{name} takes {', '.join(_PARAMETERS[name]) or 'nothing'}."
-            raise ToolError(msg)
+            raise ToolError(f"{name} takes {', '.join(_PARAMETERS[name]) or 'nothing'}.")
         return tool(self, **{key: str(value) for key, value in args.items()})
 
     def list_files(self) -> str:
@@ -49,8 +47,7 @@ class Desk:
     def read_file(self, path: str) -> str:
         """The text of a file."""
         if path not in self._task.files:
-            msg = f"File not found: {path}"
-            raise ToolError(msg)
+            raise ToolError(f"File not found: {path}")
         return self._task.files[path]
 
     def look_up(self, name: str) -> str:
@@ -72,14 +69,12 @@ class Desk:
         try:
             return f"{_value(ast.parse(expression.strip(), mode='eval').body):.12g}"
         except (SyntaxError, ValueError, ArithmeticError, RecursionError, MemoryError):
-            msg = f"Not an arithmetic expression: {expression}"
-            raise ToolError(msg) from None
+            raise ToolError(f"Not an arithmetic expression: {expression}") from None
 
     def job_status(self, job: str) -> str:
         """True if a job still runs, and its result."""
         if job not in self._task.jobs:
-            msg = f"No such job: {job}"
-            raise ToolError(msg)
+            raise ToolError(f"No such job: {job}")
         needed, result = self._task.jobs[job]
         self._looks[job] += 1
         return f"{job}: {result if self._looks[job] > needed else 'running'}"

@@ -60,8 +60,7 @@ def escalate(reason: str, *, session: str | None = None, hold: bool = True) -> s
         ValueError: The reason is empty or not a string.
     """
     if not isinstance(reason, str) or not reason.strip():  # pyright: ignore[reportUnnecessaryIsInstance]
-        msg = f"reason of an escalation must be a non-empty string, got {reason!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"reason of an escalation must be a non-empty string, got {reason!r:.100}")
     found = known_session(session)
     if found is None:
         warn_blind("escalated_nowhere")
@@ -105,8 +104,7 @@ def answer(  # noqa: PLR0913
     said = {"answer": answer, "guidance": guidance, "by": by, "plan": plan, "limit": limit}
     # Each backend knows its own only: the first that does takes it, or says why not.
     if not any(backend.answer(escalation_id, said) for backend in BACKENDS):
-        msg = f"there is no escalation {escalation_id!r:.100} here"
-        raise EscalationError(msg)
+        raise EscalationError(f"there is no escalation {escalation_id!r:.100} here")
 
 
 def plan(session: str | None = None) -> tuple[Task, ...]:

@@ -50,16 +50,14 @@ def plan_of(tasks: object) -> list[Task]:
     """The tasks of a plan that a session can follow."""
     plan = checked(tasks)
     if not 0 < len(plan) <= MOST_FOLLOWED:
-        msg = f"a session can follow 1 to {MOST_FOLLOWED} tasks, got {len(plan)}"
-        raise PlanError(msg)
+        raise PlanError(f"a session can follow 1 to {MOST_FOLLOWED} tasks, got {len(plan)}")
     return plan
 
 
 def declare(board: Milestones, plan: Sequence[Task], *, by_person: bool = False) -> None:
     """Puts a plan on the board of a session."""
     if not follow(board, plan, by_person=by_person):
-        msg = "two ids of tasks are one in their first 200 characters"
-        raise PlanError(msg)
+        raise PlanError("two ids of tasks are one in their first 200 characters")
 
 
 class FlagObservers:
@@ -679,10 +677,11 @@ def recognise(step: Step, flag: Flag) -> None:
     if step.kind not in _CALLS or (step.error and step.refused):
         return
     raised = step.error and (step.error_type or "").rpartition(".")[2] in REFUSALS
-    # Another server refuses in the same words.
-    denials = (flag.denial_of(step.name or "", decision_id) for decision_id in flag.denials)
-    elsewhere = [text for one in denials if one for text in (one.hint, one.reason) if text]
-    known = (*flag.refusals, *elsewhere, *_unclaimed)
+    known = [*flag.refusals, *_unclaimed]
+    for decision_id in flag.denials:
+        # Another server refuses in the same words.
+        if denial := flag.denial_of(step.name or "", decision_id):
+            known += filter(None, (denial.hint, denial.reason))
     # Where it was stopped from another process, only that one knows what it was told.
     if (known and _is_told(step, known, raised=raised)) or (raised and (flag.held or flag.aborted)):
         step.error, step.error_type = True, ERROR_DENY

@@ -283,8 +283,7 @@ def allow(
     """
     _check(by)
     if scope not in ("call", "session"):
-        msg = f"scope must be 'call' or 'session', got {scope!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"scope must be 'call' or 'session', got {scope!r:.100}")
     known = context.sessions_at(session)
     for setting in filter(None, {found.allow(scope, by or BY_HAND): None for found in known}):
         said = "session %s: to allow this for good, set %s"
@@ -321,8 +320,7 @@ def _set(session: str, action: Action, reason: str, by: str | None, until: int |
 def _check(by: str | None, **texts: object) -> None:
     for name, text in {"by": by, **texts}.items():
         if text is not None and not isinstance(text, str):
-            msg = f"{name} must be a string, got {text!r:.100}"
-            raise ValueError(msg)
+            raise ValueError(f"{name} must be a string, got {text!r:.100}")
     if by is not None and is_reserved(by):
         msg = f"by = {by!r:.100}: the guard itself has that name; expected that of a person"
         raise LoopGuardSettingsError(msg)
@@ -392,8 +390,7 @@ def refused(tool: str, args: object = None) -> Control | None:
         TypeError: The name is not a string.
     """
     if not isinstance(cast("object", tool), str):
-        msg = f"tool: {expected('the name of one', tool, 'control.refused(tool, args)')}"
-        raise TypeError(msg)
+        raise TypeError(f"tool: {expected('the name of one', tool, 'control.refused(tool, args)')}")
     found = context.asked_session()
     context.questions.count_call()
     by_flag = (flag_refuses(found, tool, variant) for variant in spellings(args))

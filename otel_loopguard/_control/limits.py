@@ -263,6 +263,5 @@ def limit(seconds: float | None = None, *, tool: str | None = None, args: object
         or isinstance(seconds, bool)
         or not 0 < seconds < math.inf
     ):
-        msg = f"a limit must be a finite number of seconds above 0, got {seconds!r}"
-        raise ValueError(msg)
+        raise ValueError(f"a limit must be a finite number of seconds above 0, got {seconds!r}")
     return Limit(seconds, tool)

@@ -173,16 +173,14 @@ def feedback(
         ValueError: There is no such choice, or nothing was said.
     """
     if false_alarm is None and choice is None:
-        msg = f"feedback on {decision_id!r} must say `false_alarm` or `choice`"
-        raise ValueError(msg)
+        raise ValueError(f"feedback on {decision_id!r} must say `false_alarm` or `choice`")
     guards, known = context.live_guards(), False
     if choice is not None:
         try:
             chosen = Choice(choice)
         except ValueError:
             known_ones = ", ".join(each.value for each in Choice)
-            msg = f"choice must be one of {known_ones}, got {choice!r:.100}"
-            raise ValueError(msg) from None
+            raise ValueError(f"choice must be one of {known_ones}, got {choice!r:.100}") from None
         known = any(guard.admissions.answered(decision_id, chosen) for guard in guards)
     if false_alarm is not None:
         wrong = false_alarm
@@ -221,8 +219,7 @@ def milestones(
         shares = dict(cast("Mapping[str, float]", plan))
     else:
         if isinstance(plan, str):  # its letters
-            msg = expected("names, or shares by name", plan, f"[{plan!r:.100}]")
-            raise TypeError(msg)
+            raise TypeError(expected("names, or shares by name", plan, f"[{plan!r:.100}]"))
         shares = dict.fromkeys(plan, 1.0)
     for name, share in shares.items():
         named("name of a milestone", name)

@@ -219,8 +219,7 @@ def loads(text: str, values: int = VALUES) -> object:
     """The value of a JSON text; it may be another caller's, too, and must not be changed."""
     global _parsed  # noqa: PLW0603
     if len(text) > _SHORT and not _is_cheap(text, values):
-        msg = "too costly to parse"
-        raise ValueError(msg)
+        raise ValueError("too costly to parse")
     last, value = _parsed
     if last is text and text:
         return value

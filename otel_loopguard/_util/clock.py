@@ -91,8 +91,7 @@ def set_testing(
         ValueError: A value is none of these.
     """
     if testing not in (True, False, "off"):
-        msg = f"testing must be True, False or 'off', got {testing!r}"
-        raise ValueError(msg)
+        raise ValueError(f"testing must be True, False or 'off', got {testing!r}")
     check_number("gate_limit_s", gate_limit_s, 0)
     before = state
     on = testing is True

@@ -140,12 +140,6 @@ def warn_blind(reason: str, *args: object) -> bool:
     return True
 
 
-def forget_warnings() -> None:
-    """Lets every reason be warned of again, for tests."""
-    with _warning:
-        _warned.clear()
-
-
 _KEYS: Final = 256
 """Keys that are warned of: a reader of so many knows that all is broken."""
 

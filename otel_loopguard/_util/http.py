@@ -47,8 +47,7 @@ class Endpoint:
             if parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0:
                 found = _Address(url.strip())
         if found is None or not found.host:
-            msg = "expected http://HOST/… or https://HOST/…"
-            raise ValueError(msg)
+            raise ValueError("expected http://HOST/… or https://HOST/…")
         self._url = found
         self.host = found.host  # for logs
         self._limit_s = limit_s
@@ -165,8 +164,7 @@ class _Limit:
     def check(self) -> None:
         """Ends the request if its time is over."""
         if self._over.is_set():
-            msg = f"no whole reply within {self._limit_s:g} s"
-            raise httpx.ReadTimeout(msg) from None
+            raise httpx.ReadTimeout(f"no whole reply within {self._limit_s:g} s") from None
 
     def _shut(self) -> None:
         with self._lock:

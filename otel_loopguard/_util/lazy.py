@@ -36,8 +36,7 @@ def lazy(
                     # An AttributeError would lose its text: `from … import` writes its own.
                     msg = f"cannot import name {name!r} from {package!r}; import it from "
                     raise ImportError(msg + " or ".join(places), name=package)
-                msg = f"module {package!r} has no attribute {name!r}"
-                raise AttributeError(msg)
+                raise AttributeError(f"module {package!r} has no attribute {name!r}")
             found = imported[name] = import_module(f"{package}.{modules[name]}")
         return found if name == modules[name] else getattr(found, name)
 

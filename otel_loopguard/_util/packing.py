@@ -47,16 +47,14 @@ class _Pickler(pickle.Pickler):
         kind = type(thing)
         if kind in self._common:
             if self._common[kind] is not thing:
-                msg = f"another {kind.__name__} is not packed"
-                raise pickle.PicklingError(msg)
+                raise pickle.PicklingError(f"another {kind.__name__} is not packed")
             return _common, (kind,)
         # A class or a function is known by its name.
         named = isinstance(thing, (type, FunctionType))
         text = str(thing.__module__ if named else kind.__module__)
         ours = text.startswith(_OURS) and not text.startswith(_JUDGE)
         if not (ours or text in _KNOWN):
-            msg = f"something of {text} is not packed"
-            raise pickle.PicklingError(msg)
+            raise pickle.PicklingError(f"something of {text} is not packed")
         return NotImplemented
 
 

@@ -32,8 +32,7 @@ class Row(NamedTuple):
 
     def fail(self, why: str) -> NoReturn:
         """Raises for this row."""
-        msg = f"{self.place}: {self.name}: {why}"
-        raise ValueError(msg)
+        raise ValueError(f"{self.place}: {self.name}: {why}")
 
 
 def read_table(module: str, file: str) -> list[Row]:
@@ -60,8 +59,7 @@ def read_parts(module: str, file: str) -> dict[str, str]:
 def _text(module: str, file: str) -> str:
     text = get_data(module.rpartition(".")[0], file)
     if text is None:
-        msg = f"{file}: cannot be read beside {module}"
-        raise ValueError(msg)
+        raise ValueError(f"{file}: cannot be read beside {module}")
     return text.decode()
 
 

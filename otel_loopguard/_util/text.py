@@ -21,6 +21,8 @@ from typing import Any, Final, cast
 
 import orjson
 
+from otel_loopguard._util.fields import is_map
+
 _UNSEEN: Final = frozenset(
     "\u034f\u115f\u1160\u17b4\u17b5\u180b\u180c\u180d\u180f\u2065\u2800\u3164\uffa0"
     # Variation selectors but for the two that choose between text and picture of a symbol.
@@ -47,8 +49,7 @@ def named(what: str, given: object) -> str:
         ValueError: It is none.
     """
     if not isinstance(given, str) or not given:
-        msg = f"{what} must be a non-empty string, got {given!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"{what} must be a non-empty string, got {given!r:.100}")
     return given
 
 
@@ -64,15 +65,12 @@ def check_number(
     """
     kind = Integral if whole else Real
     if isinstance(given, bool) or not isinstance(given, kind):
-        msg = f"{what} must be a {'whole ' if whole else ''}number, got {given!r:.100}"
-        raise TypeError(msg)
+        raise TypeError(f"{what} must be a {'whole ' if whole else ''}number, got {given!r:.100}")
     # As it is: a whole number may be too large for a float.
     if least is not None and not cast("Any", given) >= least:
-        msg = f"{what} must be {least:g} or more, got {given!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"{what} must be {least:g} or more, got {given!r:.100}")
     if finite and given == math.inf:
-        msg = f"{what} must be finite, got {given!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"{what} must be finite, got {given!r:.100}")
 
 
 def check_limit(limit_s: object) -> None:
@@ -194,7 +192,7 @@ def json_object(data: bytes, most: int) -> dict[str, Any] | None:
         found: Any = orjson.loads(data)
     except orjson.JSONDecodeError:
         return None
-    return cast("dict[str, Any]", found) if isinstance(found, dict) else None
+    return found if is_map(found) else None
 
 
 def parsed_json(data: bytes) -> object:

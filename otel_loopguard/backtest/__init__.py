@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain
 
+from otel_loopguard._util.fields import text
 from otel_loopguard.backtest.rows import (
     OPEN,
     RUN,
@@ -33,7 +34,6 @@ from otel_loopguard.engine import (
     Step,
 )
 from otel_loopguard.replay import Run, SessionResult, SpanChecks, SpanReplay, replay_run
-from otel_loopguard.replay.fields import text
 from otel_loopguard.replay.formats import ENDLESS, ended
 
 __all__ = ["BacktestResult", "replay_session"]

@@ -13,9 +13,7 @@ from importlib import import_module
 from itertools import zip_longest
 from typing import Any, Final, cast
 
-from otel_loopguard.engine import Kind, RecordedSpan, Step
-from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.replay.fields import (
+from otel_loopguard._util.fields import (
     identifier,
     instant,
     integer,
@@ -25,6 +23,8 @@ from otel_loopguard.replay.fields import (
     text,
     time,
 )
+from otel_loopguard.engine import Kind, RecordedSpan, Step
+from otel_loopguard.errors import LoopGuardError
 from otel_loopguard.replay.formats import KINDS, STATUSES
 from otel_loopguard.replay.recording import Oversized, parse_json
 
@@ -53,12 +53,10 @@ def span_of(row: Mapping[str, object]) -> RecordedSpan:
     trace_id = identifier(row.get("TraceId"), 16)
     span_id = identifier(row.get("SpanId"), 8)
     if not trace_id or not span_id:
-        msg = "a span has no valid trace id and span id"
-        raise BrokenRow(msg)
+        raise BrokenRow("a span has no valid trace id and span id")
     start = _nanoseconds(row.get("Timestamp"))
     if start is None:
-        msg = "a span has no valid `Timestamp`"
-        raise BrokenRow(msg)
+        raise BrokenRow("a span has no valid `Timestamp`")
     duration = integer(row.get("Duration"))
     kind = text(row.get("SpanKind")).upper().removeprefix("SPAN_KIND_")
     status = text(row.get("StatusCode")).upper().removeprefix("STATUS_CODE_")
@@ -90,8 +88,7 @@ def label_of(row: Mapping[str, object]) -> bool | None:
         # Numbers that are equal have equal hashes: 1.0 is True.
         found = TRUTHS.get(value) if isinstance(value, (str, int, float)) else None
         if found is None:
-            msg = f"`{name}` of a span is neither true nor false, and labels nothing"
-            raise BrokenRow(msg)
+            raise BrokenRow(f"`{name}` of a span is neither true nor false, and labels nothing")
     return found
 
 
@@ -124,8 +121,7 @@ def _attributes(value: object, column: str) -> Mapping[str, object]:
     if value is None or value == "":
         return {}
     if not is_map(value):
-        msg = f"`{column}` of a span holds no names and values"
-        raise BrokenRow(msg)
+        raise BrokenRow(f"`{column}` of a span holds no names and values")
     return value
 
 

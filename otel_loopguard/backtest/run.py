@@ -19,13 +19,13 @@ from pathlib import Path
 from typing import Any, Final, cast
 from uuid import uuid4
 
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.backtest import BacktestResult, Rows, replay_session
 from otel_loopguard.backtest.rows import BrokenRow, load, parsed
 from otel_loopguard.backtest.sources import Source, connect, open_source, quoted, relation, stage
 from otel_loopguard.engine import Engine, Settings, decision_row
 from otel_loopguard.errors import LoopGuardError
-from otel_loopguard.replay.fields import is_map
 from otel_loopguard.replay.file import unreadable
 from otel_loopguard.replay.workers import spread
 from otel_loopguard.version import __version__
@@ -313,8 +313,7 @@ def run(  # noqa: PLR0913
         prepare: Called first in each worker process.
     """
     if engine not in ENGINES:
-        msg = f"--engine {engine}: expected one of {', '.join(ENGINES)}"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"--engine {engine}: expected one of {', '.join(ENGINES)}")
     Engine(settings, clock="replay").shutdown()  # what is wrong in them is said before the work
     notify = notify or (lambda _what, _done, _total: None)
     out = out.resolve()  # also for processes that work elsewhere
@@ -391,8 +390,7 @@ def _readable(rows: Any) -> Iterator[Mapping[str, Any]]:
         yield from rows.iter_rows()
     except Exception as error:  # Ray's own, of many classes
         lines = str(error).strip().splitlines() or [type(error).__name__]
-        msg = f"--engine ray: {lines[0]}"
-        raise LoopGuardError(msg) from error
+        raise LoopGuardError(f"--engine ray: {lines[0]}") from error
 
 
 def _start(ray: Any, jobs: int) -> None:

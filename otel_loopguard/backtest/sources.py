@@ -178,8 +178,7 @@ def table_of(address: str, where: str = "") -> Table:
     secure = TRUTHS.get(given.get("secure", "false").lower())
     shown = f"{SCHEME}{parts.netloc.rpartition('@')[2]}{parts.path}?{parts.query}"
     if not given.get("table") or secure is None or not given.keys() <= {"table", "secure"}:
-        msg = f"{shown}: expected ?table=TABLE, and maybe &secure=true"
-        raise RecordingError(msg)
+        raise RecordingError(f"{shown}: expected ?table=TABLE, and maybe &secure=true")
     if not host and not Path(path).is_dir():
         raise unreadable(shown, "there is no such folder")
     database = path.strip("/") if host else ""
@@ -272,8 +271,7 @@ def open_source(name: str, where: str = "") -> Source:
         raise unreadable(name, f"files of several forms ({', '.join(sorted(forms))})")
     form = forms.pop()
     if where and form == "recorded":
-        msg = f"--where {where}: recorded files have no columns"
-        raise RecordingError(msg)
+        raise RecordingError(f"--where {where}: recorded files have no columns")
     found = [(file, Path(file).stat()) for file in files]
     parts: list[object] = [
         (str(Path(file).resolve()), each.st_size, each.st_mtime_ns) for file, each in found
@@ -360,11 +358,9 @@ def _filtered(connection: Any, source: Source, read: str) -> str:
         if single:
             connection.execute(query)
     except Exception as error:  # duckdb's own, of many classes
-        msg = f"--where {source.where}: {str(error).splitlines()[0]}"
-        raise RecordingError(msg) from error
+        raise RecordingError(f"--where {source.where}: {str(error).splitlines()[0]}") from error
     if not single:
-        msg = f"--where {source.where}: expected one condition, without ';'"
-        raise RecordingError(msg)
+        raise RecordingError(f"--where {source.where}: expected one condition, without ';'")
     return found
 
 

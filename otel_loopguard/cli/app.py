@@ -456,12 +456,10 @@ def watch(  # noqa: PLR0913, PLR0917  # they are options
 
     if not agents:
         if folder or may_stop or settings:
-            msg = "--folder, --may-stop and --settings need --agents"
-            raise typer.BadParameter(msg)
+            raise typer.BadParameter("--folder, --may-stop and --settings need --agents")
         return live.watch_sessions(live.transport_to(store, socket), interval, rounds)
     if store or socket:
-        msg = "--store and --socket are for live processes, not for --agents"
-        raise typer.BadParameter(msg)
+        raise typer.BadParameter("--store and --socket are for live processes, not for --agents")
     from otel_loopguard.cli.watch import watch_agents  # noqa: PLC0415
 
     given = _settings(settings)

@@ -11,10 +11,11 @@ from fractions import Fraction
 from heapq import heappop, heappush
 from math import ceil, inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 import typer
 
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.cli.evaluate import refuse_unmet
 from otel_loopguard.cli.output import Format, Inputs, console, give, sentence, table
 from otel_loopguard.cli.replay import ReplayResult, Results, recorded_steps
@@ -65,8 +66,7 @@ def print_calibration(  # noqa: PLR0913  # the options of the command
         for recording in inputs:
             if recording.size is None:
                 why = "calibrate reads its files more than once: no pipe, and not standard input"
-                msg = f"{recording.path}: {why}"
-                raise LoopGuardError(msg)
+                raise LoopGuardError(f"{recording.path}: {why}")
         for index, recording in enumerate(inputs):
             entries = inputs.entries(recording)
             for place, good, result in _results(index, recording.name, entries, settings, None):
@@ -105,11 +105,9 @@ def _check(settings: Settings, output: str | None) -> None:
         raise LoopGuardError(msg)
     path = Path(output) if output is not None else None
     if path is not None and (path.exists() or not path.parent.is_dir()):
-        msg = f"--output {output}: expected a new file in a folder that exists"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"--output {output}: expected a new file in a folder that exists")
     if path is not None and path.suffix != ".toml":
-        msg = f"--output {output}: expected a name ending in .toml"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"--output {output}: expected a name ending in .toml")
 
 
 def changes(settings: Settings, line: int) -> dict[str, int]:
@@ -163,12 +161,11 @@ def _toml(settings: Mapping[str, object]) -> str:
 
 def _value(value: object) -> str:
     """A value of a settings file as TOML, on one line."""
-    if isinstance(value, dict):
-        known = cast("dict[object, object]", value)
-        named = ((str(name), each) for name, each in known.items() if each is not None)
+    if is_map(value):
+        named = ((str(name), each) for name, each in value.items() if each is not None)
         return f"{{{', '.join(f'{_value(name)} = {_value(each)}' for name, each in named)}}}"
-    if isinstance(value, list):
-        return f"[{', '.join(map(_value, cast('list[object]', value)))}]"
+    if is_list(value):
+        return f"[{', '.join(map(_value, value))}]"
     return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
@@ -189,8 +186,9 @@ def allowed(runs: int, rate: float) -> int:
     if above < 0:
         enough = f", enough for one false stop in {runs + 1:,}" if runs else ""
         least = ceil(1 / share) - 1
-        msg = f"--false-stops {rate:g} needs at least {least:,} good runs, found {runs:,}{enough}"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(
+            f"--false-stops {rate:g} needs at least {least:,} good runs, found {runs:,}{enough}"
+        )
     return above
 
 
@@ -217,13 +215,12 @@ def _search(
         else:
             low, looked_at = line, stopped
     if high not in tried:
-        msg = (
+        raise LoopGuardError(
             f"{tried[HIGHEST]} of these runs are stopped even after {HIGHEST} confirmations, and "
             f"at most {limit} may be: look at them with `replay`; what did not go well can be left "
             "out with --except, and a verdict that stands on no ladder (a budget, say) has its own "
             "setting"
         )
-        raise LoopGuardError(msg)
     return tried
 
 

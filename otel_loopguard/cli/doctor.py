@@ -320,9 +320,7 @@ def _instrumentations() -> Iterator[Finding]:
 def _fault(scope: str, entry: metadata.EntryPoint) -> Finding | None:
     """Why an instrumentation writes no spans: by the versions that are installed."""
     try:
-        from opentelemetry.instrumentation.dependencies import (  # noqa: PLC0415  # no extra has it
-            get_dist_dependency_conflicts,
-        )
+        from opentelemetry.instrumentation.dependencies import get_dist_dependency_conflicts  # noqa: PLC0415  # no extra has it
     except ImportError:
         return None
     conflict = None if entry.dist is None else get_dist_dependency_conflicts(entry.dist)

@@ -78,8 +78,7 @@ def print_evaluation(  # noqa: PLR0913
         else:
             found = list(spread(work, labelled_runs(inputs), jobs, keep_faults, steps_of))
     if inputs.found and not inputs.code and all(judged.loop is None for judged, _ in found):
-        msg = "there is no labelled run"
-        raise LoopGuardError(msg)
+        raise LoopGuardError("there is no labelled run")
     scores = list(score_rows([judged for judged, _ in found]))
     mistakes = [wrong for _, wrong in found if wrong is not None] if errors else []
     if form is Format.JSON:
@@ -130,8 +129,7 @@ def refuse_unmet(option: str, unmet: AbstractSet[str]) -> None:
         LoopGuardError: There are such names.
     """
     if unmet:
-        msg = f"{option} {', '.join(sorted(unmet))}: no run has this name"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"{option} {', '.join(sorted(unmet))}: no run has this name")
 
 
 def steps_of(run: Run) -> int:

@@ -15,13 +15,13 @@ from rich.console import Group, RenderableType
 from rich.live import Live
 
 from otel_loopguard._control.flag import is_reserved
+from otel_loopguard._util.fields import integer, mapping, sequence
 from otel_loopguard.cli.output import Format, cell, console, give, json_line, line, say, table, word
 from otel_loopguard.escalation.cases import answer_of
 from otel_loopguard.escalation.mailbox import StoreTransport
 from otel_loopguard.escalation.unix import SocketTransport
 from otel_loopguard.hooks.client import send, start
 from otel_loopguard.hooks.state_folder import StateFolder
-from otel_loopguard.replay.fields import integer, mapping, sequence
 from otel_loopguard.settings import Settings
 
 if TYPE_CHECKING:

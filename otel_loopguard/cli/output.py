@@ -35,6 +35,7 @@ from rich.progress import (
 from rich.table import Table
 from rich.text import Text
 
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.text import printable
 from otel_loopguard.replay import MISTIMED, Recording, Run, SpanChecks, recordings
 from otel_loopguard.replay.workers import COLLECTED
@@ -240,9 +241,8 @@ def _plain(value: object, depth: int) -> object:
     """The value, with what JSON cannot express replaced; see `json_line`."""
     if depth > _DEPTH:
         return "…"
-    if isinstance(value, dict):
-        known = cast("dict[object, object]", value)
-        return {str(key): _plain(inner, depth + 1) for key, inner in known.items()}
+    if is_map(value):
+        return {str(key): _plain(inner, depth + 1) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(inner, depth + 1) for inner in cast("list[object]", value)]
     if isinstance(value, (bytes, bytearray)):

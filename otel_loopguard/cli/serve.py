@@ -42,8 +42,7 @@ def run(
         name, equals, value = header.partition("=")
         if not name or not equals:
             # Not what was given: without the "=" it contains the value, often a key.
-            msg = "--header: expected NAME=VALUE"
-            raise LoopGuardSettingsError(msg)
+            raise LoopGuardSettingsError("--header: expected NAME=VALUE")
         named[name.strip()] = value.strip()
     gc.set_threshold(*COLLECTED)
     settings = ServerSettings(headers=named, **options)
@@ -83,8 +82,7 @@ def _tenants(tokens: str | None) -> Tenants:
     try:
         return Tenants({token: "default"} if token else None)
     except LoopGuardSettingsError as error:
-        msg = f"{TOKEN}: {error}"
-        raise LoopGuardSettingsError(msg) from None
+        raise LoopGuardSettingsError(f"{TOKEN}: {error}") from None
 
 
 async def _run(server: Server, settings: ServerSettings, *, on: bool) -> None:

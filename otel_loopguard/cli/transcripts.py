@@ -318,8 +318,7 @@ def _found(paths: Sequence[str]) -> Iterator[SessionFiles]:
     for path in paths:
         place = Path(path)
         if not (place.exists() or is_session(place)):
-            msg = f"{path}: there is no such file or folder"
-            raise RecordingError(msg)
+            raise RecordingError(f"{path}: there is no such file or folder")
         yield from sessions_in(place) if holds_sessions(place) else [session_files(place)]
 
 

@@ -102,12 +102,10 @@ def _check(settings: Settings, folders: Sequence[Path], may_stop: bool) -> None:
         msg = "--may-stop: this system does not tell which process writes a file; Linux does"
         raise LoopGuardSettingsError(msg)
     if may_stop and settings.mode == "shadow":
-        msg = "--may-stop: mode = shadow stops nothing; expected guard"
-        raise LoopGuardSettingsError(msg)
+        raise LoopGuardSettingsError("--may-stop: mode = shadow stops nothing; expected guard")
     for folder in folders:
         if not holds_sessions(folder):
-            msg = f"--folder {folder}: there is no such folder"
-            raise RecordingError(msg)
+            raise RecordingError(f"--folder {folder}: there is no such folder")
 
 
 @dataclass(slots=True)
@@ -352,8 +350,7 @@ def writer_of(paths: Sequence[Path], agent: str, cwd: str) -> psutil.Process:
         how = f"is {agent} in {cwd}"
     if len(chosen) != 1:
         which = "no process of yours" if not chosen else f"more than one ({len(chosen)})"
-        msg = f"{which} {how}"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"{which} {how}")
     return mine[chosen[0]]
 
 

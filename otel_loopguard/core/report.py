@@ -335,8 +335,7 @@ class Memory:
             ValueError: There is no such topic.
         """
         if topic not in _TOPICS:
-            msg = f"topic must be one of {', '.join(_TOPICS)}, got {topic!r}"
-            raise ValueError(msg)
+            raise ValueError(f"topic must be one of {', '.join(_TOPICS)}, got {topic!r}")
         line = truncate(text, _CHARS)
         if not line or not self._entries:
             return

@@ -147,11 +147,10 @@ def _entry(make: Factory) -> Entry:
     name = getattr(named, "name", None) or getattr(named, "__name__", type(named).__name__)
     takes = getattr(named, "takes", Evidence)
     if not isinstance(takes, type):
-        msg = (
+        raise LoopGuardSettingsError(
             f"detectors (LOOPGUARD_DETECTORS): {name} takes {takes!r:.100}, expected a class, such "
             "as Evidence or Step of otel_loopguard.core"
         )
-        raise LoopGuardSettingsError(msg)
     family = getattr(named, "family", "custom")
     return Entry(str(name), family, takes, named, own, _getter(own.signs))
 
@@ -171,21 +170,18 @@ def _check(settings: Settings, entries: list[Entry]) -> None:
     known = {*names, *(entry.family for entry in entries), "stall", "judge"}
     unknown = sorted(settings.switched_off - known)
     if unknown:
-        msg = (
+        raise LoopGuardSettingsError(
             f"switched_off (LOOPGUARD_SWITCHED_OFF) = {', '.join(unknown)}: there is no such "
             f"detector or family, expected one of {', '.join(sorted(known))}"
         )
-        raise LoopGuardSettingsError(msg)
 
 
 def _checked(seen: object, family: str) -> Detection:
     """Returns a detection that the policy can use; raises if a detector of the user's made none."""
     if not isinstance(seen, Detection):
-        msg = f"expected a Detection or None, got {type(seen).__name__}"
-        raise TypeError(msg)
+        raise TypeError(f"expected a Detection or None, got {type(seen).__name__}")
     if not isfinite(seen.confidence + seen.count + seen.threshold + seen.weight + seen.period):
-        msg = f"numbers of a Detection must be finite, got {seen!r:.500}"
-        raise ValueError(msg)
+        raise ValueError(f"numbers of a Detection must be finite, got {seen!r:.500}")
     return replace(
         seen, family=family, keys=frozenset(seen.keys),
         severity=Severity(seen.severity), max_action=Action(seen.max_action),

@@ -73,17 +73,14 @@ def reply_of(said: Mapping[str, object], via: str) -> Reply:
     for name in ("guidance", "by"):
         value = said.get(name)
         if value is not None and not isinstance(value, str):
-            msg = f"{name} of an answer must be a string, got {value!r:.100}"
-            raise EscalationError(msg)
+            raise EscalationError(f"{name} of an answer must be a string, got {value!r:.100}")
     who = str(said.get("by") or "").strip()[:NAME] or via
     _check_name(who)
     taken, plan, limit = answer_of(said.get("answer")), said.get("plan"), said.get("limit")
     if plan is not None and taken is not Answer.MODIFY_PLAN:
-        msg = f"a plan goes with the answer modify_plan, got {taken.value}"
-        raise EscalationError(msg)
+        raise EscalationError(f"a plan goes with the answer modify_plan, got {taken.value}")
     if limit is not None and taken is not Answer.CONTINUE:
-        msg = f"a limit goes with the answer continue, got {taken.value}"
-        raise EscalationError(msg)
+        raise EscalationError(f"a limit goes with the answer continue, got {taken.value}")
     most = None if limit is None else _limit_of(limit)
     tasks = () if plan is None else tuple(plan_of(plan))
     if tasks:
@@ -100,8 +97,7 @@ def _limit_of(given: object) -> float:
     except (ValueError, OverflowError):
         number = math.nan
     if isinstance(given, bool) or not 0 < number < math.inf:
-        msg = f"limit of an answer must be a number above 0, got {given!r:.100}"
-        raise EscalationError(msg)
+        raise EscalationError(f"limit of an answer must be a number above 0, got {given!r:.100}")
     return number
 
 
@@ -126,8 +122,7 @@ def answer_of(name: object) -> Answer:
         except ValueError:
             pass
     expected = ", ".join(answer.value for answer in Answer)
-    msg = f"answer must be one of {expected}, got {name!r:.100}"
-    raise EscalationError(msg)
+    raise EscalationError(f"answer must be one of {expected}, got {name!r:.100}")
 
 
 def reply_in(said: object, via: str) -> Reply | None:

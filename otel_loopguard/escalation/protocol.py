@@ -26,6 +26,7 @@ from otel_loopguard._control.flag import BY_HAND, Flag, is_reserved
 from otel_loopguard._util.backlog import settle_all
 from otel_loopguard._util.clock import now
 from otel_loopguard._util.errors import InternalErrors, swallow
+from otel_loopguard._util.fields import is_map, sequence
 from otel_loopguard._util.text import encoded, json_object
 from otel_loopguard.core import Action
 from otel_loopguard.core.report import act_row, decision_row, totals
@@ -67,6 +68,7 @@ _TAKES: Final = {
 _OF_JUDGE: Final = ("show", "explain", "allow", "pause", "resume", "abort")
 """Requests that are left to the process that judges a session: what is done by one is one event."""
 _DECISION: Final = ("id", "step", "at", "action", "detector", "rule", "message")
+_RELIED_ON: Final = ("session", "process", "action")
 _TEXTS: Final = ("session", "reason", "by", "guidance", "escalation", "answer", "plan", "via")
 
 Message = dict[str, Any]
@@ -381,12 +383,5 @@ class Transport(ABC):
 
 def rows_of(reply: Message) -> list[Message]:
     """The rows of a list of sessions."""
-    found: Any = reply.get("sessions")
-    return [row for row in found if _is_row(row)] if isinstance(found, list) else []  # pyright: ignore[reportUnknownVariableType]
-
-
-def _is_row(row: Any) -> bool:
-    """True if a value has the fields of a session's row that readers rely on."""
-    if not isinstance(row, dict):
-        return False
-    return all(isinstance(row.get(name), str) for name in ("session", "process", "action"))  # pyright: ignore[reportUnknownMemberType, reportUnknownArgumentType]
+    rows = filter(is_map, sequence(reply.get("sessions")))
+    return [row for row in rows if all(isinstance(row.get(name), str) for name in _RELIED_ON)]

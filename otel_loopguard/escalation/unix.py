@@ -66,8 +66,7 @@ def trusted_folder() -> Path:
     mine, place = user(), folder()
     found = place.lstat()
     if not stat.S_ISDIR(found.st_mode):
-        msg = f"{str(place)!r} is no folder"
-        raise UntrustedPlaceError(msg)
+        raise UntrustedPlaceError(f"{str(place)!r} is no folder")
     if found.st_uid != mine:
         msg = f"folder {str(place)!r} belongs to user {found.st_uid}, not to {mine}"
         raise UntrustedPlaceError(msg)
@@ -86,8 +85,7 @@ def path_of(setting: str, number: int) -> Path:
         folder().mkdir(mode=0o700, exist_ok=True)
         path = trusted_folder() / f"{os.getpid()}-{number}{_SUFFIX}"
     if len(os.fsencode(path)) > _LONGEST:
-        msg = f"path of a socket has more than {_LONGEST} bytes: {str(path)!r}"
-        raise OSError(msg)
+        raise OSError(f"path of a socket has more than {_LONGEST} bytes: {str(path)!r}")
     return path
 
 
@@ -282,11 +280,9 @@ def _make_room(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(found.st_mode):
-        msg = f"{str(path)!r} is there, and is no socket: it is left as it is"
-        raise OSError(msg)
+        raise OSError(f"{str(path)!r} is there, and is no socket: it is left as it is")
     if found.st_uid != user():
-        msg = f"socket {str(path)!r} belongs to user {found.st_uid}: it is left as it is"
-        raise OSError(msg)
+        raise OSError(f"socket {str(path)!r} belongs to user {found.st_uid}: it is left as it is")
     with socket.socket(socket.AF_UNIX) as other:
         other.settimeout(_LOOK_S)
         try:
@@ -297,8 +293,7 @@ def _make_room(path: Path) -> None:
         except OSError as error:
             msg = f"socket {str(path)!r} may be in use, and is left as it is: {error}"
             raise _TakenError(msg) from None
-    msg = f"another process listens at {str(path)!r}"
-    raise _TakenError(msg)
+    raise _TakenError(f"another process listens at {str(path)!r}")
 
 
 @contextmanager
@@ -359,8 +354,7 @@ def _asked(path: Path, request: Message) -> Message | None:
         except (FileNotFoundError, ConnectionRefusedError):
             return None
         except OSError as error:
-            msg = f"socket {str(path)!r}: {error}"
-            raise LoopGuardError(msg) from None
+            raise LoopGuardError(f"socket {str(path)!r}: {error}") from None
         with suppress(OSError):
             connection.sendall(encoded(request) + b"\n")
         data = _read_line(connection, protocol.MOST_REPLY, until - time.monotonic())
@@ -382,9 +376,7 @@ def _connect(connection: socket.socket, path: Path, until: float) -> None:
 def _own(path: Path) -> Path:
     """Returns a path if it is a socket of this user."""
     if not path.is_socket():
-        msg = f"there is no socket {str(path)!r}"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"there is no socket {str(path)!r}")
     if path.stat().st_uid != user():
-        msg = f"socket {str(path)!r} belongs to another user"
-        raise LoopGuardError(msg)
+        raise LoopGuardError(f"socket {str(path)!r} belongs to another user")
     return path

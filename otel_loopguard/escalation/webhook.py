@@ -52,8 +52,7 @@ class Webhook:
             url = settings.webhook_url.get_secret_value()
             self._endpoint = Endpoint(url, tuning.timeout_s)
         except ValueError as error:
-            msg = f"webhook_url (LOOPGUARD_WEBHOOK_URL): {error}"
-            raise LoopGuardSettingsError(msg) from None
+            raise LoopGuardSettingsError(f"webhook_url (LOOPGUARD_WEBHOOK_URL): {error}") from None
         self._key = key_bytes(settings.webhook_secret.get_secret_value())
         self._take = take
         self._queue: DeliveryQueue[Escalation] = DeliveryQueue(

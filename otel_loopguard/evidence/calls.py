@@ -9,11 +9,12 @@ from datetime import datetime
 from functools import lru_cache
 from itertools import islice
 from posixpath import normpath
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from rapidfuzz import fuzz
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.model_text import cut
 from otel_loopguard.evidence.normalize import NAMED, canonical, key_of, text_bytes, without_volatile
@@ -93,10 +94,9 @@ def deed_of(call: Call, *, once: bool) -> int | None:
 
     Of what is declared to be done once, whatever such an id looks like.
     """
-    arguments = call.arguments
-    if not isinstance(arguments, dict):
+    named = call.arguments
+    if not is_map(named):
         return None
-    named = cast("dict[str, object]", arguments)
     if once:
         return None if WORDS["request ids"].isdisjoint(named) else call.change
     kept = normalize.without_request_ids(named)
@@ -110,12 +110,12 @@ def place_of(call: Call) -> tuple[int, float] | None:
     since 1970: logs are paged by time.
     """
     arguments = call.arguments
-    if not isinstance(arguments, dict):
+    if not is_map(arguments):
         return None
-    if _PAGING.isdisjoint(arguments):  # pyright: ignore[reportUnknownArgumentType]
+    if _PAGING.isdisjoint(arguments):
         timed = _TIMED.search(call.sample) is not None
-        return _time_of(cast("dict[str, object]", arguments), call.seed) if timed else None
-    named = without_volatile(cast("dict[str, object]", arguments))
+        return _time_of(arguments, call.seed) if timed else None
+    named = without_volatile(arguments)
     paging = [name for name in named if name in _PAGING]
     if len(paging) > 1:
         # One number beside texts is the place.
@@ -123,8 +123,8 @@ def place_of(call: Call) -> tuple[int, float] | None:
     if len(paging) != 1:
         return None
     value = named[paging[0]]
-    if isinstance(value, list) and value:
-        value = cast("list[object]", value)[0]
+    if is_list(value) and value:
+        value = value[0]
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
     if not abs(value) <= sys.float_info.max:  # NaN neither
@@ -135,10 +135,9 @@ def place_of(call: Call) -> tuple[int, float] | None:
 
 def has_cursor(arguments: object) -> bool:
     """True if a call pages by a mark that the page before gave, which is no place."""
-    if not isinstance(arguments, dict):
-        return False
-    named = cast("dict[str, object]", arguments)
-    return any(isinstance(named[name], str) and named[name] for name in named.keys() & _PAGING)
+    return is_map(arguments) and any(
+        isinstance(arguments[name], str) and arguments[name] for name in arguments.keys() & _PAGING
+    )
 
 
 def _time_of(arguments: dict[str, object], seed: int) -> tuple[int, float] | None:
@@ -520,10 +519,10 @@ class Versions:
 
 def _names_id_of(arguments: object, answer: bytes) -> bool:
     """True if an answer contains an id that the call was given; a new job has none yet."""
-    if not isinstance(arguments, dict):
+    if not is_map(arguments):
         return False
-    named = cast("dict[str, object]", arguments)
-    ids = {str(named[name]) for name in islice(named, _FEW) if _IDENTIFIES.search(name[:NAMED])}
+    found = (name for name in islice(arguments, _FEW) if _IDENTIFIES.search(name[:NAMED]))
+    ids = {str(arguments[name]) for name in found}
     return bool(ids) and not ids.isdisjoint(_WORD.findall(answer.decode("utf-8", "replace")))
 
 
@@ -533,9 +532,9 @@ def _sample(raw: bytes) -> str:
 
 def _others(arguments: object) -> int:
     """Key of all arguments but long texts and volatile values."""
-    if not isinstance(arguments, dict):
+    if not is_map(arguments):
         return 0
-    named = normalize.without_nonces(without_volatile(cast("dict[str, object]", arguments)))
+    named = normalize.without_nonces(without_volatile(arguments))
     return key_of(
         canonical(
             {

@@ -11,6 +11,7 @@ from functools import lru_cache
 from itertools import islice
 from typing import Final, NamedTuple, cast
 
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.core.evidence import Effect
 from otel_loopguard.evidence.normalize import NAMED, without_volatile
 from otel_loopguard.evidence.vocabulary import COMMAND_ARGUMENTS, FILE_ARGUMENTS, WORDS, pattern_of
@@ -177,17 +178,15 @@ def looks_at_files(name: ToolName, arguments: object) -> bool:
     """True if a call moves through files: `open a.py`, `goto 120`; those are reads."""
     if not name.moves:
         return False
-    if isinstance(arguments, dict):
-        names = {name.lower() for name in cast("dict[str, object]", arguments)}
+    if is_map(arguments):
+        names = {name.lower() for name in arguments}
         return names.isdisjoint(WORDS["places"]) and not names.isdisjoint(WORDS["files"])
     return isinstance(arguments, str) and _A_PLACE.match(arguments[: 2 * NAMED]) is not None
 
 
 def says_where(arguments: object) -> bool:
     """True if a call says nothing but where: a page, or a place on one."""
-    return isinstance(arguments, dict) and WORDS["places"].issuperset(
-        cast("dict[str, object]", arguments)
-    )
+    return is_map(arguments) and WORDS["places"].issuperset(arguments)
 
 
 def reads_files(name: ToolName, arguments: object) -> bool:
@@ -195,16 +194,15 @@ def reads_files(name: ToolName, arguments: object) -> bool:
     if name.shell:
         parts = [part for part in _PARTS.split(command_of(arguments) or "") if part.strip()]
         return bool(parts) and all(map(_SHELL_READS.match, parts))
-    # No `cast`, which is a call, where every call of a tool comes by.
+    # No `is_map`, which is a call, where every call of a tool comes by.
     return isinstance(arguments, dict) and not _FILES.isdisjoint(arguments)  # pyright: ignore[reportUnknownArgumentType]
 
 
 def shows_file(name: ToolName, effect: Effect, arguments: object) -> bool:
     """True if a call reads a file that it names, or writes a text into it: it runs nothing."""
-    if name.runs_code or not isinstance(arguments, dict) or _FILES.isdisjoint(arguments):  # pyright: ignore[reportUnknownArgumentType]
+    if name.runs_code or not is_map(arguments) or _FILES.isdisjoint(arguments):
         return False
-    named = cast("dict[str, object]", arguments)
-    texts = sum(isinstance(value, str) for value in named.values())
+    texts = sum(isinstance(value, str) for value in arguments.values())
     # The path, and what is written there.
     return effect is Effect.READ or (effect is Effect.WRITE and texts > 1)
 
@@ -221,13 +219,10 @@ def is_runner(tool: str) -> bool:
 
 def file_of(arguments: object) -> str | None:
     """The name of the file that a call names; None if it names none, or only views it."""
-    if not isinstance(arguments, dict):
-        return None
-    named = cast("dict[str, object]", arguments)
-    if named.get("command") in _VIEWS:
+    if not is_map(arguments) or arguments.get("command") in _VIEWS:
         return None
     for name in FILE_ARGUMENTS:
-        file = named.get(name)
+        file = arguments.get(name)
         if isinstance(file, str) and file:
             return file[:_COMMAND]
     return None
@@ -250,10 +245,9 @@ def written_file(arguments: object) -> str | None:
     file = file_of(arguments)
     if file is not None:
         return file if len(file) <= _PATH and "\n" not in file else None
-    if isinstance(arguments, dict):
+    if is_map(arguments):
         # A text under any other name is no command.
-        named = cast("dict[str, object]", arguments)
-        arguments = {name: named[name] for name in COMMAND_ARGUMENTS if name in named}
+        arguments = {name: arguments[name] for name in COMMAND_ARGUMENTS if name in arguments}
     for found in _WRITTEN_TO.finditer(command_of(arguments) or ""):
         path = found[1]
         # `x > 5` in a program on the command line is no file.
@@ -264,22 +258,21 @@ def written_file(arguments: object) -> str | None:
 
 def command_of(arguments: object) -> str | None:
     """The command, code or query among the arguments, bounded; None where there is none."""
-    if isinstance(arguments, dict):
-        named = cast("dict[str, object]", arguments)
+    if is_map(arguments):
         for name in COMMAND_ARGUMENTS:
-            if name in named and (text := _as_command(named[name])) is not None:
+            if name in arguments and (text := _as_command(arguments[name])) is not None:
                 return text[:_COMMAND]
         # Of one text alone there is no doubt, whatever its name is.
-        found = [text for text in islice(named.values(), _FEW) if isinstance(text, str)]
+        found = [text for text in islice(arguments.values(), _FEW) if isinstance(text, str)]
         return found[0][:_COMMAND] if len(found) == 1 else None
     return arguments[:_COMMAND] if isinstance(arguments, str) else None
 
 
 def _as_command(value: object) -> str | None:
     """A command, or the words of one: of `bash -lc` what the shell is given to run."""
-    if not isinstance(value, list):
+    if not is_list(value):
         return value if isinstance(value, str) else None
-    words = [word for word in cast("list[object]", value)[:_ARGV] if isinstance(word, str)]
+    words = [word for word in value[:_ARGV] if isinstance(word, str)]
     shell = len(words) > 2 and tool_name(words[0][-NAMED:]).runs_code
     return words[2] if shell and _GIVES.fullmatch(words[1]) else " ".join(words) or None
 

@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from otel_loopguard._util.bounded import LONGEST, MANY
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.core import Kind
 from otel_loopguard.evidence import normalize
 from otel_loopguard.evidence.effects import command_of, is_compound
@@ -245,13 +246,14 @@ def text_of(step: Step, said: object) -> str:
     """Text of a call's result; of a map, the fields in which processes put their output."""
     if step.error_text:
         return step.error_text
-    if isinstance(said, dict):
-        named = cast("dict[str, object]", said)
-        if named.keys().isdisjoint(_OUTPUTS):
+    if isinstance(said, str):
+        return said
+    if is_map(said):
+        if said.keys().isdisjoint(_OUTPUTS):
             return ""
-        parts = (named.get(name) for name in _OUTPUTS)
+        parts = (said.get(name) for name in _OUTPUTS)
         return "\n".join(part for part in parts if isinstance(part, str) and part)
-    return next((text for text in (said, step.outcome) if isinstance(text, str)), "")
+    return step.outcome if isinstance(step.outcome, str) else ""
 
 
 def _is_silent(step: Step, said: object) -> bool:
@@ -289,8 +291,8 @@ def leaves_of(state: object) -> frozenset[int]:
         if not waiting:
             break
         name, item = waiting.pop()
-        if isinstance(item, dict):
-            waiting.extend(_named(cast("dict[object, object]", item)))
+        if isinstance(item, dict):  # no `is_map`, which is a call, for each value of a state
+            waiting.extend(_named(cast("dict[str, object]", item)))
         elif isinstance(item, (list, tuple)):
             items = cast("list[object]", item)
             waiting.extend((name, inner) for inner in items[-_MOST:])
@@ -304,7 +306,7 @@ def leaves_of(state: object) -> frozenset[int]:
     return frozenset(found)
 
 
-def _named(item: dict[object, object]) -> list[tuple[str, object]]:
+def _named(item: dict[str, object]) -> list[tuple[str, object]]:
     """The entries of a map, without those that differ although nothing is new."""
     without_id = any(item.keys() >= shape for shape in (*_MESSAGES, *_CALLS))
     return [
@@ -452,15 +454,15 @@ def outcome_of(
         raw = normalize.bounded_text(text, limit)
         seen = len(raw) <= normalize.MASKED_BYTES and len(text) <= limit
         words = raw
-        if seen and value is step.outcome and isinstance(whole, (dict, list)):
+        if seen and value is step.outcome and _is_nested(whole):
             # The same value is the same answer, whatever the order of its keys and its spaces.
-            raw = canonical(cast("object", whole))
+            raw = canonical(whole)
             words = _unescaped(raw)
         found = _read(raw, words, seen=seen, length=len(text), cut=_cut_after(text, raw))
         if seen and value is step.outcome and _ELEMENT.match(text):
             found = found._replace(size=_size_within(text, found.size))
-    if value is step.outcome and isinstance(whole, (dict, list)):
-        return _read_within(found, raw, cast("object", whole), said)
+    if value is step.outcome and _is_nested(whole):
+        return _read_within(found, raw, whole, said)
     return found
 
 
@@ -498,10 +500,9 @@ def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Out
         found = _read(raw, raw if isinstance(said, str) else _unescaped(raw), seen=True)
         if isinstance(said, str):
             found = found._replace(size=_size_within(said, found.size))
-    if key != exact and isinstance(whole, dict):
+    if key != exact and is_map(whole):
         # An id of the request itself makes no answer another one.
-        fields = cast("dict[str, object]", whole)
-        exact = key_of(canonical(normalize.without_request_ids(fields)))
+        exact = key_of(canonical(normalize.without_request_ids(whole)))
     _, _, size, raw, masked, tells, low, _, _ = found
     return Outcome(exact, key, size, raw, masked, tells, low, length, cut)
 
@@ -527,43 +528,36 @@ def _within(said: object, *, failed: bool = False) -> object:
     unless that is known.
     """
     for _ in range(_FRAMES):
-        if isinstance(said, dict):
-            fields = cast("dict[str, object]", said)
-            if not failed and (_tells_failure(None, fields) or lists_errors(fields)):
+        if is_map(said):
+            if not failed and (_tells_failure(None, said) or lists_errors(said)):
                 break
-            parts = [value for name, value in fields.items() if not _is_status(name, value)]
+            parts = [value for name, value in said.items() if not _is_status(name, value)]
             if len(parts) > 1:
-                about = (
-                    name for known, name in _PARTS if name in fields and fields.keys() <= known
-                )
-                parts = [fields[name] for name in about]
-            elif fields and not parts:
-                values = list(fields.values())
+                about = (name for known, name in _PARTS if name in said and said.keys() <= known)
+                parts = [said[name] for name in about]
+            elif said and not parts:
+                values = list(said.values())
                 parts = [value for value in values if isinstance(value, str)] or values
-        elif isinstance(said, list):
-            parts = cast("list[object]", said)
+        elif is_list(said):
             # Of a list a record that failed is data.
-            if len(parts) != 1 or _is_failure(parts[0]):
+            if len(said) != 1 or _tells_failure(None, said[0]):
                 break
+            parts = said
         else:
             break
         if not parts or parts[0] is None:
             break
         said = normalize.parsed(parts[0])
-    return cast("object", said)
-
-
-def _is_failure(part: object) -> bool:
-    return isinstance(part, dict) and _tells_failure(None, cast("dict[str, object]", part))
+    return said
 
 
 def _longest(said: object) -> str:
     """The longest text in an answer's fields; empty of one that holds none that may be cut."""
     for _ in range(_FRAMES):
-        if isinstance(said, dict):
-            parts = list(islice(cast("dict[str, object]", said).values(), _MOST))
-        elif isinstance(said, list):
-            parts = cast("list[object]", said)[:_MOST]
+        if is_map(said):
+            parts = list(islice(said.values(), _MOST))
+        elif is_list(said):
+            parts = said[:_MOST]
         else:
             break
         longest = max((part for part in parts if isinstance(part, str)), key=len, default="")
@@ -617,10 +611,9 @@ def _elements(text: str) -> dict[str, object] | None:
 
 def _is_status(name: str, value: object) -> bool:
     """True if a field reports how the call went, as a number, several numbers, or a status word."""
-    if isinstance(value, dict):
-        inner = cast("dict[str, object]", value)
-        return 0 < len(inner) <= _FRAMES and all(
-            isinstance(one, (int, float)) for one in inner.values()
+    if is_map(value):
+        return 0 < len(value) <= _FRAMES and all(
+            isinstance(one, (int, float)) for one in value.values()
         )
     known = name in _STATES or name in _CODES or name in _OUTPUTS
     if isinstance(value, str):
@@ -638,9 +631,8 @@ def content_key(outcome: Outcome, page: object = None) -> int | None:
 
     Of a `page` with one list that is what it says: beside it stand its number, cursor and counts.
     """
-    if isinstance(page, dict):
-        fields = islice(cast("dict[str, object]", page).values(), _MOST)
-        lists = [cast("list[object]", one) for one in fields if isinstance(one, list)]
+    if is_map(page):
+        lists = [one for one in islice(page.values(), _MOST) if is_list(one)]
         if len(lists) == 1 and lists[0]:
             return key_of(canonical(lists[0]))
     raw = outcome.masked
@@ -657,13 +649,12 @@ def says_nothing_found(outcome: Outcome) -> bool:
 
 def is_empty(said: object) -> bool:
     """True if the JSON value of an outcome is empty, or a record of empty values with a list."""
-    if isinstance(said, dict):
-        named = cast("dict[str, object]", said)
-        return not named or (
-            any(value == [] for value in named.values())
+    if is_map(said):
+        return not said or (
+            any(value == [] for value in said.values())
             and all(
                 not value or name in _STATES or isinstance(value, (int, float))
-                for name, value in normalize.without_request_ids(named).items()
+                for name, value in normalize.without_request_ids(said).items()
             )
         )
     return said == []
@@ -671,9 +662,9 @@ def is_empty(said: object) -> bool:
 
 def is_null(said: object) -> bool:
     """True if the JSON value of an outcome is a record of nulls, of which one is no error."""
-    if not isinstance(said, dict):
+    if not is_map(said):
         return False
-    named = normalize.without_request_ids(cast("dict[str, object]", said))
+    named = normalize.without_request_ids(said)
     return all(value is None for value in named.values()) and any(
         not any(word in name.lower() for word in WORDS["failed"]) for name in named
     )
@@ -685,12 +676,13 @@ def lists_errors(said: object) -> bool:
     A server or a check that answers so turns down what was tried; beside data, as GraphQL has them,
     errors are about a part of it.
     """
-    if not isinstance(said, dict):
-        return False
-    fields = cast("dict[str, object]", said)
-    return bool(fields.get("errors")) and all(
-        name == "errors" or not value or isinstance(value, (str, int, float))
-        for name, value in islice(fields.items(), _MOST)
+    return (
+        is_map(said)
+        and bool(said.get("errors"))
+        and all(
+            name == "errors" or not value or isinstance(value, (str, int, float))
+            for name, value in islice(said.items(), _MOST)
+        )
     )
 
 
@@ -771,9 +763,8 @@ def reports_failure(
 def _tells_failure(
     outcome: object, said: object, *, shell: bool = False, quotes: bool = False
 ) -> bool:
-    if isinstance(outcome, str) and not isinstance(said, dict):
-        said = _elements(outcome)
-    if not isinstance(said, dict):
+    fields = said if is_map(said) else _elements(outcome) if isinstance(outcome, str) else None
+    if fields is None:
         if not isinstance(outcome, str):
             return False
         outcome = "\n".join(outcome[:_HEAD].split("\n")[:_LINES]) if quotes else outcome
@@ -784,21 +775,15 @@ def _tells_failure(
             _BROKE_OFF.found_in(outcome[-_LOOK:])
             or (len(outcome) <= _SENTENCE and _ONE_LINE.fullmatch(outcome) is not None)
         )
-    fields = cast("dict[str, object]", said)
-    for part in (fields, *(() if quotes else islice(fields.values(), _MOST))):
-        if not isinstance(part, dict):
-            continue
-        about = cast("dict[str, object]", part)
-        for name in (*_CODES, _SHORT_CODE) if _is_of_process(about) else _CODES:
-            code = about.get(name)
+    for part in filter(is_map, (fields, *(() if quotes else islice(fields.values(), _MOST)))):
+        for name in (*_CODES, _SHORT_CODE) if _is_of_process(part) else _CODES:
+            code = part.get(name)
             if isinstance(code, int) and code != 0:
                 texts = (text for text in fields.values() if isinstance(text, str))
                 return code != 1 or not says_no("\n".join(texts))
     body = fields.get("body")
     # What an HTTP client gives back with status 200 may still refuse.
-    return _says_failed(fields) or (
-        isinstance(body, dict) and _says_failed(cast("dict[str, object]", body))
-    )
+    return _says_failed(fields) or (is_map(body) and _says_failed(body))
 
 
 def _is_of_process(fields: Mapping[str, object]) -> bool:
@@ -813,17 +798,17 @@ def _failure_in(step: Step, said: object) -> str:
 
     A record with further fields reports on something else that failed.
     """
-    if isinstance(said, dict):
-        fields = cast("dict[str, object]", said)
-        if not _says_failed(fields) or not all(
-            name in _STATES or name in _OUTPUTS or name in _CODES or name in _RESULT
-            for name in normalize.without_request_ids(fields)
-        ):
-            return ""
-        inner = _within(fields, failed=True)
-        return inner if isinstance(inner, str) else text_of(step, inner)
-    text = said if isinstance(said, str) else ""
-    return text if len(text) <= _SENTENCE and _SAYS_FAILED.match(text) is not None else ""
+    if isinstance(said, str):
+        return said if len(said) <= _SENTENCE and _SAYS_FAILED.match(said) is not None else ""
+    if not is_map(said) or not _says_failed(said):
+        return ""
+    if not all(
+        name in _STATES or name in _OUTPUTS or name in _CODES or name in _RESULT
+        for name in normalize.without_request_ids(said)
+    ):
+        return ""
+    inner = _within(said, failed=True)
+    return inner if isinstance(inner, str) else text_of(step, inner)
 
 
 def _says_failed(fields: Mapping[str, object]) -> bool:
@@ -852,13 +837,12 @@ def is_error_status(said: object) -> bool:
 
     Of a call that changes something: to who looks at a page its status is the answer.
     """
-    if isinstance(said, dict):
-        fields = cast("dict[str, object]", said)
+    if is_map(said):
         return any(
             isinstance(value, int)
             and 400 <= value < 600
             and name.replace("_", "").lower() in _STATUS_NAMES
-            for name, value in islice(fields.items(), _MOST)
+            for name, value in islice(said.items(), _MOST)
         )
     return isinstance(said, str) and _STATUS_LINE.match(said) is not None
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from functools import lru_cache
-from typing import TYPE_CHECKING, ClassVar, Final, cast
+from typing import TYPE_CHECKING, ClassVar, Final
 
+from otel_loopguard._util.fields import mapping, sequence
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import Plan
 from otel_loopguard.core.progress import Reached
@@ -93,12 +94,8 @@ def keeps_plan(tool: str, arguments: object) -> bool:
 
 def _handed(given: object) -> list[_Task]:
     """The list that a call gives to its tool."""
-    if not isinstance(given, dict):
-        return []
-    named = cast("dict[str, object]", given)
-    for value in map(named.get, _LISTS):
-        items = cast("list[object]", value)[:_ITEMS] if isinstance(value, list) else []
-        if tasks := [task for item in items if (task := _task(item))]:
+    for value in map(mapping(given).get, _LISTS):
+        if tasks := [task for item in sequence(value)[:_ITEMS] if (task := _task(item))]:
             return tasks
     return []
 
@@ -106,9 +103,7 @@ def _handed(given: object) -> list[_Task]:
 def _task(item: object) -> _Task | None:
     if isinstance(item, str):
         return item[:NAMED], False
-    if not isinstance(item, dict):
-        return None
-    named = cast("dict[str, object]", item)
+    named = mapping(item)
     said = next((text for key in _NAMES if isinstance(text := named.get(key), str)), None)
     state = named.get("status") or named.get("state")
     finished = named.get("done") is True or named.get("completed") is True

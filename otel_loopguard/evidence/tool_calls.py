@@ -5,18 +5,12 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field, replace
 from itertools import islice
-from typing import TYPE_CHECKING, Final, cast
+from typing import TYPE_CHECKING, Final
 
 from otel_loopguard._util.bounded import keep
+from otel_loopguard._util.fields import is_list
 from otel_loopguard.core import Kind, Step
-from otel_loopguard.core.evidence import (
-    Effect,
-    ErrorClass,
-    Evidence,
-    Numbers,
-    Waited,
-    text_class,
-)
+from otel_loopguard.core.evidence import Effect, ErrorClass, Evidence, Numbers, Waited, text_class
 from otel_loopguard.core.progress import Progress
 from otel_loopguard.evidence import calls, effects, errors, outcomes
 from otel_loopguard.evidence.calls import Call, agent_key, maker_of
@@ -172,8 +166,8 @@ def _as_number(short_id: re.Match[bytes]) -> bytes:
 def _is_record(said: object) -> bool:
     if isinstance(said, str):
         return said.startswith("<?xml")
-    if isinstance(said, list) and said:
-        said = cast("list[object]", said)[0]
+    if is_list(said) and said:
+        said = said[0]
     return isinstance(said, dict)
 
 

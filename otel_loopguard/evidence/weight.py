@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, cast
 
 from otel_loopguard._util.bounded import keep
 from otel_loopguard._util.clock import was_set_back
+from otel_loopguard._util.fields import is_map
 from otel_loopguard.core.evidence import Effect, ErrorClass, says
 from otel_loopguard.evidence.effects import command_of
 from otel_loopguard.evidence.normalize import CALLS, key_of_text
@@ -475,12 +476,11 @@ class Frame:
         # What one tool says below all its answers may be what it was asked for.
         moves = self._kinds != (step.name,)
         if not isinstance(said, str):
-            if not (moves and isinstance(said, dict)):
+            if not (moves and is_map(said)):
                 return step
-            fields = cast("dict[str, object]", said)
-            self._learn(_fields(fields), step, reading, runs_code=runs_code)
-            rest = self._without_fields(fields)
-            return step if rest is fields else replace(step, outcome=rest)
+            self._learn(_fields(said), step, reading, runs_code=runs_code)
+            rest = self._without_fields(said)
+            return step if rest is said else replace(step, outcome=rest)
         rest = text = (_plain(said) if "\x1b[" in said else said).rstrip()
         if moves:
             self._learn(_lines(rest, self._pieces), step, reading, runs_code=runs_code)

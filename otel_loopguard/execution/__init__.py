@@ -85,11 +85,9 @@ def admit_batch(
         ValueError: There is no call, or one is without a tool.
     """
     if isinstance(calls, str):  # its letters
-        msg = expected("a list of calls", calls, f"[{calls!r:.100}]")
-        raise TypeError(msg)
+        raise TypeError(expected("a list of calls", calls, f"[{calls!r:.100}]"))
     if not calls:
-        msg = f"calls of a batch must be at least one, got {calls!r}"
-        raise ValueError(msg)
+        raise ValueError(f"calls of a batch must be at least one, got {calls!r}")
     tasks = checked([_as_task(number, call) for number, call in enumerate(calls)])
     for task in tasks:
         named("name of a tool", task.tool)

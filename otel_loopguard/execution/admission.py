@@ -461,8 +461,7 @@ class Admissions:
         if answers:
             # A refusal precedes everything; else the order of sources.
             found = min(
-                (*answers, found),
-                key=lambda one: (one.choice is not Choice.DENY, one.source.rank),
+                (*answers, found), key=lambda one: (one.choice is not Choice.DENY, one.source.rank)
             )
         notify = preferences.notify_on_completion
         admission = Admission(

@@ -141,8 +141,7 @@ def _redis_queue(setting: str, faults: InternalErrors) -> Depth:
 def _number(ask: Callable[[], object]) -> int:
     found = ask()
     if isinstance(found, bool) or not isinstance(found, (int, float)) or not found >= 0:
-        msg = f"a queue depth must be 0 or more, got {found!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"a queue depth must be 0 or more, got {found!r:.100}")
     return int(found)
 
 

@@ -16,6 +16,7 @@ import orjson
 
 from otel_loopguard._util.bounded import BoundedDict
 from otel_loopguard._util.errors import logger
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Choice  # pydantic reads it
 from otel_loopguard.settings._group import Group
@@ -222,11 +223,10 @@ class Users:
         preferences = self.preferences(user).changed(changes)
         least, most = preferences.prompt_threshold_s, preferences.auto_background_threshold_s
         if least > most and {"prompt_threshold_s", "auto_background_threshold_s"} & changes.keys():
-            msg = (
+            raise ValueError(
                 f"prompt_threshold_s = {least:g} must not be above auto_background_threshold_s = "
                 f"{most:g}, from where a call goes to the background: change both"
             )
-            raise ValueError(msg)
         key = f"user:{user}"
         own: dict[str, object] = self._own.get(key) or {}
         self._own.set(key, {**own, **{name: getattr(preferences, name) for name in changes}})
@@ -250,27 +250,23 @@ class Users:
 
     def _unusable(self, stored: object) -> list[str]:
         """Returns what is wrong with stored preferences, a JSON object of those that are set."""
-        if not isinstance(stored, dict):
-            msg = f"expected a JSON object, got {type(stored).__name__}"
-            raise TypeError(msg)
-        own = cast("dict[str, object]", stored)
+        if not is_map(stored):
+            raise TypeError(f"expected a JSON object, got {type(stored).__name__}")
         problems: list[str] = []
-        for name in tuple(own):
+        for name in tuple(stored):
             try:
-                self._defaults.changed({name: own[name]})
+                self._defaults.changed({name: stored[name]})
             except ValueError as error:  # noqa: PERF203
                 problems.append(str(error))
-                del own[name]
+                del stored[name]
         return problems
 
 
 def _unusable_answers(stored: object) -> list[str]:
-    if not isinstance(stored, list):
-        msg = f"expected a JSON list, got {type(stored).__name__}"
-        raise TypeError(msg)
-    given = cast("list[object]", stored)
-    problems = [f"{one!r:.50}: no such choice" for one in given if one not in _OPTIONS]
-    given[:] = [one for one in given if one in _OPTIONS]
+    if not is_list(stored):
+        raise TypeError(f"expected a JSON list, got {type(stored).__name__}")
+    problems = [f"{one!r:.50}: no such choice" for one in stored if one not in _OPTIONS]
+    stored[:] = [one for one in stored if one in _OPTIONS]
     return problems
 
 

@@ -1015,8 +1015,7 @@ def _check(settings: object, clock: str, *listeners: object) -> None:
     if not isinstance(settings, Settings):
         raise TypeError(expected("Settings", settings, "Settings(repeat_threshold=4)"))
     if clock not in ("live", "replay"):
-        msg = f"clock must be 'live' or 'replay', got {clock!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"clock must be 'live' or 'replay', got {clock!r:.100}")
     for one in listeners:
         if one is not None and not callable(one):
             raise TypeError(expected("a function", one))

@@ -15,8 +15,9 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, cast
+from typing import Any, Final
 
+from otel_loopguard._util.fields import is_list, is_map, mapping, sequence
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.spans import coding_tools, values
 
@@ -226,8 +227,7 @@ class _ClaudeCode(HookAgent):
         event = super().read(payload)
         if event is None or event.kind is not BATCH:
             return event
-        told = payload.get("tool_calls")
-        each = map(mapping, cast("list[object]", told) if isinstance(told, list) else ())
+        each = map(mapping, sequence(payload.get("tool_calls")))
         read = (super(_ClaudeCode, self).read({**payload, **call}) for call in each)
         return replace(event, calls=tuple(call for call in read if call and call.call_id))
 
@@ -360,11 +360,6 @@ AGENTS: Final[Mapping[str, HookAgent]] = {
 """Every known agent by its name on the command line."""
 
 
-def mapping(value: object) -> Mapping[str, Any]:
-    """The value if it is a map, else an empty one."""
-    return cast("Mapping[str, Any]", value) if isinstance(value, dict) else {}
-
-
 def identifier(payload: Mapping[str, Any], *keys: str) -> str | None:
     """The first id among these fields."""
     for key in keys:
@@ -377,9 +372,7 @@ def identifier(payload: Mapping[str, Any], *keys: str) -> str | None:
 def arguments(value: object) -> Mapping[str, Any] | None:
     """Arguments of a call: a map, or JSON text of one; other values under the name `input`."""
     found = values.parsed(value)
-    if isinstance(found, dict):
-        return cast("Mapping[str, Any]", found)
-    return None if found is None else {"input": found}
+    return found if is_map(found) or found is None else {"input": found}
 
 
 def nanoseconds(milliseconds: object) -> int | None:
@@ -392,18 +385,16 @@ def nanoseconds(milliseconds: object) -> int | None:
 def result(value: object) -> object:
     """A tool's answer, without the parts that differ between equal answers."""
     content = mapping(value).get("content")
-    answer = coding_tools.shown(cast("object", content) if isinstance(content, list) else value)
-    if not isinstance(answer, dict):
+    answer = coding_tools.shown(content if is_list(content) else value)
+    if not is_map(answer):
         return answer
-    found = cast("dict[str, Any]", answer)
-    return {key: each for key, each in found.items() if key not in _TIMES}
+    return {key: each for key, each in answer.items() if key not in _TIMES}
 
 
 def filled(template: object, texts: Mapping[str, str]) -> Any:
     """JSON in which texts stand in place of their names."""
-    if isinstance(template, dict):
-        members = cast("dict[str, object]", template).items()
-        return {name: filled(each, texts) for name, each in members}
+    if is_map(template):
+        return {name: filled(each, texts) for name, each in template.items()}
     return texts.get(template, template) if isinstance(template, str) else template
 
 

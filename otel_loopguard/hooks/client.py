@@ -60,8 +60,7 @@ class Options:
             elif not argument.startswith("-") and not self.agent:
                 self.agent = argument
             else:
-                msg = f"there is no option {argument!r:.100}"
-                raise ValueError(msg)
+                raise ValueError(f"there is no option {argument!r:.100}")
         if not self.agent or self.mode not in MODES:
             msg = "expected: hook run AGENT [--mode observe|enforce] [--state DIR] [--no-process]"
             raise ValueError(msg)

@@ -13,15 +13,16 @@ import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, cast
 
+from otel_loopguard._util.fields import mapping, sequence
 from otel_loopguard._util.tables import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.hooks import jsonc
-from otel_loopguard.hooks.agents import AGENTS, filled, mapping
+from otel_loopguard.hooks.agents import AGENTS, filled
 from otel_loopguard.replay.transcripts.folders import home
 
 
@@ -282,7 +283,7 @@ def _hooks(settings: object) -> _Hooks:
         ValueError: They have another form.
     """
     _expect(settings, dict, "an object at the top")
-    hooks: object = cast("dict[str, object]", settings).get("hooks", {})
+    hooks = mapping(settings).get("hooks", {})
     _expect(hooks, dict, "an object at hooks")
     found = cast("_Hooks", hooks)
     for event, entries in found.items():
@@ -292,8 +293,7 @@ def _hooks(settings: object) -> _Hooks:
 
 def _expect(value: object, kind: type, what: str) -> None:
     if not isinstance(value, kind):
-        msg = f"expected {what}"
-        raise ValueError(msg)  # noqa: TRY004  # caught together with errors of JSON
+        raise ValueError(f"expected {what}")  # noqa: TRY004  # caught together with errors of JSON
 
 
 def _foreign_hooks(hooks: _Hooks) -> _Hooks:
@@ -311,7 +311,7 @@ def _without_ours(entry: object) -> object:
     inner = _inner(entry)
     others = [handler for handler in inner if _own_command(handler) is None]
     if len(others) < len(inner):
-        return {**cast("dict[str, object]", entry), "hooks": others} if others else None
+        return {**mapping(entry), "hooks": others} if others else None
     return None if _own_command(entry) is not None else entry
 
 
@@ -326,10 +326,9 @@ def _commands(hooks: _Hooks) -> dict[str, str]:
     }
 
 
-def _inner(entry: object) -> list[object]:
+def _inner(entry: object) -> Sequence[object]:
     """The handlers in a group; none in what is no group."""
-    inner = mapping(entry).get("hooks")
-    return cast("list[object]", inner) if isinstance(inner, list) else []
+    return sequence(mapping(entry).get("hooks"))
 
 
 def _own_command(handler: object) -> str | None:

@@ -21,12 +21,13 @@ from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Final
 
 import orjson
 
 from otel_loopguard._util.bounded import oversized
 from otel_loopguard._util.errors import place_of
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.locks import lock_file
 from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import DecisionRecord, Settings, answer_people
@@ -211,12 +212,8 @@ class RequestHandler:
             raise LoopGuardSettingsError(msg)
         if engine is None or oversized(payload) is not None:
             return NOTHING, None
-        found = parsed_json(payload)
-        if not isinstance(found, dict):
-            return NOTHING, None
-        written = cast("dict[str, Any]", found)
-        event = agent.read(written)
-        if event is None:
+        written = parsed_json(payload)
+        if not is_map(written) or (event := agent.read(written)) is None:
             return NOTHING, None
         answer = engine.handle(event, at, answered=at is None)
         data = json.dumps(agent.answer(written, answer)).encode()

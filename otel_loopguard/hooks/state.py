@@ -77,8 +77,7 @@ class HookState:
                     raise
                 self._file = self._replace_file()
         except (OSError, sqlite3.Error) as error:
-            msg = f"the state of the hooks, {str(self._path)!r}: {error}"
-            raise StoreError(msg) from error
+            raise StoreError(f"the state of the hooks, {str(self._path)!r}: {error}") from error
         self._writes: BoundedDict[str, int] = BoundedDict(_MOST_COUNTED)
         try:
             self.forget_old()
@@ -236,8 +235,7 @@ def _opened(path: Path) -> sqlite3.Connection:
         raise
     if version not in (0, _SCHEMA):
         file.close()
-        msg = f"its version is {version}, not {_SCHEMA}"
-        raise sqlite3.DatabaseError(msg)
+        raise sqlite3.DatabaseError(f"its version is {version}, not {_SCHEMA}")
     return file
 
 

@@ -209,27 +209,23 @@ def check_options(options: Mapping[str, object]) -> None:
     """Refuses what would do nothing, or fail in the middle of a run."""
     for name, value in options.items():
         if name in Settings.fields:
-            msg = (
+            raise TypeError(
                 f"{name} is a setting of the guard, and no option of an adapter: set it by "
                 f"LOOPGUARD_{name.upper()}, or by otel_loopguard.setup({name}=...)"
             )
-            raise TypeError(msg)
         if name not in _OPTIONS:
             msg = f"there is no option {name!r}: every adapter takes {', '.join(_OPTIONS)}"
             raise TypeError(msg)
         if name in {"spans", "content"} and not isinstance(value, (bool, type(None))):
-            msg = f"{name}: {expected('True, False or None', value)}"
-            raise TypeError(msg)
+            raise TypeError(f"{name}: {expected('True, False or None', value)}")
     check_limit(options.get("limit_s"))
     provider = options.get("tracer_provider")
     makes_tracers = hasattr(provider, "get_tracer") and not isinstance(provider, type)
     if provider is not None and not makes_tracers:
-        msg = f"tracer_provider: {expected('a TracerProvider', provider)}"
-        raise TypeError(msg)
+        raise TypeError(f"tracer_provider: {expected('a TracerProvider', provider)}")
     chosen = options.get("on_choice")
     if chosen is not None and not callable(chosen):
-        msg = f"on_choice: {expected('a function', chosen)}"
-        raise TypeError(msg)
+        raise TypeError(f"on_choice: {expected('a function', chosen)}")
 
 
 class Adapter:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from weakref import WeakValueDictionary
 
 from opentelemetry import trace
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.fields import mapping
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
 
@@ -117,10 +118,9 @@ class LoopGuardPlugin(_plugins.BasePlugin):
         """Takes the result of a call, and ends its span."""
         del tool, tool_args
         # What went wrong, as ADK's tools say it.
-        known = cast("dict[str, object]", result) if isinstance(result, dict) else {}
-        error = known.get("error")
+        error = mapping(result).get("error")
         failed = None if error is None else str(error)
-        self._adapter.finish_call(_key(tool_context), cast("object", result), failed)
+        self._adapter.finish_call(_key(tool_context), result, failed)
 
     async def on_tool_error_callback(
         self, *, tool: Any, tool_args: dict[str, Any], tool_context: Any, error: BaseException

@@ -187,8 +187,7 @@ class LoopGuardMiddleware(_middleware.AgentMiddleware):
     ) -> None:
         super().__init__()  # pyright: ignore[reportUnknownMemberType]
         if pause not in ("gate", "interrupt"):
-            msg = f"pause must be 'gate' or 'interrupt', got {pause!r:.100}"
-            raise ValueError(msg)
+            raise ValueError(f"pause must be 'gate' or 'interrupt', got {pause!r:.100}")
         self._adapter = Adapter(
             "langchain", instrumented=_instrumented, passing=_PASSING, **options
         )

@@ -21,6 +21,7 @@ from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapProp
 
 from otel_loopguard._control.context import named_session
 from otel_loopguard._util.errors import warn_blind
+from otel_loopguard._util.fields import is_map
 from otel_loopguard.errors import LoopGuardStop
 from otel_loopguard.integrations._adapter import Adapter, Options, require, tell_content
 from otel_loopguard.sdk.propagator import LoopGuardPropagator
@@ -211,12 +212,10 @@ def _outcome(result: Any) -> tuple[object, str | None]:
 
 def _result(result: Any) -> Any:
     """The result of a call; None where it asks for something before, or is an extension's."""
-    given: object = result
-    if isinstance(given, dict):
+    if is_map(result):
         # A server has it as it goes over the wire.
-        known = cast("dict[str, object]", given)
         with suppress(ValueError):  # an extension may have content of another form
-            return _types.CallToolResult.model_validate(known) if "content" in known else None
+            return _types.CallToolResult.model_validate(result) if "content" in result else None
         return None
     return result if isinstance(result, _types.CallToolResult) else None
 

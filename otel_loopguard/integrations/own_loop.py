@@ -27,7 +27,7 @@ from otel_loopguard._control.flag import NOTHING, Control
 from otel_loopguard._control.limits import Block
 from otel_loopguard._util.text import expected, named
 from otel_loopguard.evidence import as_data
-from otel_loopguard.integrations._adapter import Adapter, ToolCall, check_options, end_run
+from otel_loopguard.integrations._adapter import Adapter, Options, ToolCall, check_options, end_run
 from otel_loopguard.sdk.provider import ensure_followed, guard_only_provider
 from otel_loopguard.version import __version__
 
@@ -101,11 +101,10 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         self.session = ""
         self._asked = None if session is None else named("key of a session", session)
         self._agent = named("name of an agent", agent)
-        given = {"limit_s": limit_s, "content": content, "tracer_provider": tracer_provider}
-        check_options(given)
-        self._limit_s = limit_s
-        self._content = content
-        self._provider = tracer_provider
+        self._options = Options(
+            spans=True, limit_s=limit_s, content=content, tracer_provider=tracer_provider
+        )
+        check_options(self._options)
         self._begun: tuple[Adapter, Span, Entered] | None = None
         self._owns_results = False
 
@@ -231,8 +230,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
 
     def __enter__(self) -> Self:
         if self._begun is not None:
-            msg = "a turn begins once: make another one"
-            raise RuntimeError(msg)
+            raise RuntimeError("a turn begins once: make another one")
         Entered.leave_ended()
         outer = otel_context.get_value(_KEY)
         around = named_session() or _known_key()
@@ -244,10 +242,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         context = otel_context.set_value(_KEY, self, naming(self.session))
         span = self._started(context, named=own is not None)
         context = trace.set_span_in_context(span, context)
-        adapter = Adapter(
-            "turn", spans=True, limit_s=self._limit_s, tracer_provider=self._provider,
-            content=self._content,
-        )  # fmt: skip
+        adapter = Adapter("turn", **self._options)
         adapter.warn_if_off()
         if own is not None and not within:
             span_id = span.get_span_context().span_id
@@ -274,18 +269,18 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
         name = f"invoke_agent {self._agent}"
 
         def start() -> Span:
-            tracer = trace.get_tracer(_SCOPE, __version__, self._provider)
+            tracer = trace.get_tracer(_SCOPE, __version__, self._options.get("tracer_provider"))
             return tracer.start_span(name, context, kind=SpanKind.INTERNAL, attributes=said)
 
         span = start()
-        if ensure_followed(span, self._provider, context):
+        if ensure_followed(span, self._options.get("tracer_provider"), context):
             return span
         own = guard_only_provider()
         if own is None:
             return span
         if isinstance(span, ReadableSpan):
             span.end()
-        self._provider = own
+        self._options["tracer_provider"] = own
         return start()
 
     def _tool_call(
@@ -339,8 +334,7 @@ class turn(Block):  # noqa: N801  # reads as a statement: `with otel_loopguard.t
     def _inside(self) -> Generator[Adapter, None, None]:
         """The block in which the turn's context holds, on whatever thread."""
         if self._begun is None:
-            msg = "the turn has not begun: with otel_loopguard.turn() as turn: ..."
-            raise RuntimeError(msg)
+            raise RuntimeError("the turn has not begun: with otel_loopguard.turn() as turn: ...")
         adapter, _, entered = self._begun
         if otel_context.get_value(_KEY) is self:
             yield adapter
@@ -380,8 +374,7 @@ def _apply(function: Callable[..., Any], args: object) -> Any:
         try:
             args = json.loads(args)
         except (ValueError, RecursionError) as error:
-            msg = f"arguments of the call are not JSON: {error}"
-            raise ValueError(msg) from None
+            raise ValueError(f"arguments of the call are not JSON: {error}") from None
     if isinstance(args, Mapping):
         return function(**cast("Mapping[str, Any]", args))
     if _is_none(args):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
+from otel_loopguard._util.fields import is_map
 from otel_loopguard.integrations._adapter import Adapter, Answer, Options, require
 from otel_loopguard.integrations._runs import AgentRun, GuardedAgent, keeping_stop, raise_stop
 
@@ -89,9 +90,8 @@ class _Guarded(GuardedAgent):
         own: Any = self._kind.execute_tool_call
         # What the tool gets: an argument may be the name of a variable.
         state, args = self._agent.state, arguments
-        if isinstance(arguments, dict):
-            known = cast("dict[str, Any]", arguments)
-            args = {k: state.get(v, v) if isinstance(v, str) else v for k, v in known.items()}
+        if is_map(arguments):
+            args = {k: state.get(v, v) if isinstance(v, str) else v for k, v in arguments.items()}
         return self._called(tool_name, args, lambda: own(self._agent, tool_name, arguments))
 
     def send_tools(self, tools: Mapping[str, Any]) -> None:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from math import ceil
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.text import printable
 from otel_loopguard.core import Action, Decision
 from otel_loopguard.core.decision import rank
@@ -208,8 +209,8 @@ def _because(reasons: tuple[str, ...]) -> str:
 def _plain(value: Any) -> Any:
     if isinstance(value, Action):
         return value.value
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in cast("dict[str, Any]", value).items()}
+    if is_map(value):
+        return {name: _plain(one) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(one) for one in cast("Sequence[Any]", value)]
     return round(value, 3) if isinstance(value, float) else value

@@ -15,9 +15,9 @@ from math import inf
 from typing import Final, Protocol
 
 from otel_loopguard._util.bounded import BoundedDict
+from otel_loopguard._util.fields import is_map, sequence
 from otel_loopguard.core import Action, Decision, Step
 from otel_loopguard.core.decision import rank
-from otel_loopguard.replay.fields import is_map, sequence
 from otel_loopguard.replay.followed_transcripts import FollowedFolders, FollowedSession
 from otel_loopguard.replay.labelled_runs import Run
 from otel_loopguard.replay.recording import Recording, recordings

@@ -24,7 +24,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 from uuid import UUID
 
-from otel_loopguard.replay.fields import (
+from otel_loopguard._util.fields import (
     JsonObject,
     Report,
     first,

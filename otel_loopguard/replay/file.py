@@ -153,8 +153,7 @@ class RecordedFile:
         for chunk in filter(None, chunks):
             # Zero bytes may also stand between the lines of a text file that a crash has torn.
             if not begun and b"\0" in chunk[:_HEAD] and not _JSON.search(chunk[:_HEAD]):
-                msg = "the file is binary, expected JSON text"
-                raise _Damaged(msg)
+                raise _Damaged("the file is binary, expected JSON text")
             begun = True
             yield chunk
 
@@ -202,15 +201,13 @@ def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
             try:
                 chunk = engine.decompress(waiting, _CHUNK)
             except zlib.error:
-                msg = "the compressed data is damaged from here on"
-                raise _Damaged(msg) from None
+                raise _Damaged("the compressed data is damaged from here on") from None
             given += len(chunk)
             if given > max(FREE, RATIO * read):
-                msg = (
+                raise _Damaged(
                     f"the compressed data holds more than {RATIO} times its own size, the rest is "
                     "not read; if it is what you expect, decompress it first"
                 )
-                raise _Damaged(msg)
             yield chunk
             waiting = engine.unconsumed_tail
             if engine.eof:
@@ -218,5 +215,4 @@ def _inflate(chunks: Iterable[bytes]) -> Iterator[bytes]:
                 engine, inside = zlib.decompressobj(31), False
     if inside:
         yield engine.flush()
-        msg = "the compressed data ends too early"
-        raise _Damaged(msg)
+        raise _Damaged("the compressed data ends too early")

@@ -13,7 +13,7 @@ from stat import S_ISREG
 from typing import IO, TYPE_CHECKING, Final, NamedTuple
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay.fields import is_map
+from otel_loopguard._util.fields import is_map
 from otel_loopguard.replay.recording import parse_json
 from otel_loopguard.replay.transcripts import Reader, reader_of
 from otel_loopguard.replay.transcripts.folders import (

@@ -20,7 +20,7 @@ from typing import Final, TypeVar
 
 import orjson
 
-from otel_loopguard.replay.fields import (
+from otel_loopguard._util.fields import (
     JsonObject,
     Report,
     decoded,

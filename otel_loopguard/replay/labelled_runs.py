@@ -10,8 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay.fields import (
+from otel_loopguard._util.fields import (
     JsonObject,
     Report,
     integer,
@@ -22,6 +21,7 @@ from otel_loopguard.replay.fields import (
     sequence,
     text,
 )
+from otel_loopguard.core import Kind, Step
 
 DIALECT: Final = "steps"
 """Name that steps read from labelled lines have as their dialect."""

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from otel_loopguard.replay.fields import (
+from otel_loopguard._util.fields import (
     JsonObject,
     Report,
     first,

@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Final
 import orjson
 
 from otel_loopguard._util import bounded
+from otel_loopguard._util.fields import JsonObject, is_list, is_map, kind_of, sequence
 from otel_loopguard.errors import RecordingError
 from otel_loopguard.replay import exports, file, formats, labelled_runs, log_records, transcripts
-from otel_loopguard.replay.fields import JsonObject, is_list, is_map, kind_of, sequence
 from otel_loopguard.replay.file import Broken, RecordedFile
 from otel_loopguard.replay.transcripts import folders
 from otel_loopguard.replay.transcripts.opencode import RecordedRows, is_session

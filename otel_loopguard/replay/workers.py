@@ -83,8 +83,7 @@ def spread(
             yield from sent.popleft().result()
         pool.shutdown()
     except BrokenProcessPool as error:
-        msg = "a worker process ended before its time; try fewer --jobs"
-        raise LoopGuardError(msg) from error
+        raise LoopGuardError("a worker process ended before its time; try fewer --jobs") from error
     finally:
         held.close()
         pool.shutdown(cancel_futures=True)
@@ -125,5 +124,4 @@ def _done(work: Callable[[_Item], _Result], batch: list[_Item]) -> list[_Result]
     except (LoopGuardError, OSError):
         raise
     except Exception as error:
-        msg = f"{type(error).__name__}: {error}"
-        raise LoopGuardError(msg) from error
+        raise LoopGuardError(f"{type(error).__name__}: {error}") from error

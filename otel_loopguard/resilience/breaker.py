@@ -458,6 +458,5 @@ def _again_in(until: int) -> str:
 
 def _key(name: str, kind: Of) -> str:
     if kind not in ("tool", "agent"):
-        msg = f"kind of a breaker must be tool or agent, got {kind!r:.100}"
-        raise ValueError(msg)
+        raise ValueError(f"kind of a breaker must be tool or agent, got {kind!r:.100}")
     return f"{kind}:{name[:_LONGEST_NAME]}"

@@ -295,8 +295,7 @@ class GitWorkspace:
         check_number("limit_s", limit_s, 0)
         self._limit_s = limit_s
         if not self._folder.is_dir():
-            msg = f"no checkpoints of {str(folder)!r}: it is not a folder"
-            raise CheckpointError(msg)
+            raise CheckpointError(f"no checkpoints of {str(folder)!r}: it is not a folder")
         asked = ("--absolute-git-dir", "--git-common-dir", "--is-inside-git-dir")
         said = os.fsdecode(self._git("rev-parse", "--show-object-format", *asked))
         self._format, own, common, inside = said.rstrip("\n").split("\n")
@@ -377,8 +376,7 @@ class GitWorkspace:
             # Of a repository inside the folder there is a commit only.
             found = [name for kind, _, name in entries if b" commit " not in kind]
             if not found:
-                msg = f"{path!r} is not in checkpoint {point.id}"
-                raise CheckpointError(msg)
+                raise CheckpointError(f"{path!r} is not in checkpoint {point.id}")
             files += found
         for name in files:
             self._in_the_way(name)
@@ -399,8 +397,7 @@ class GitWorkspace:
         """A path relative to the folder, in git's form."""
         place = Path(os.path.normpath(self._folder / path))
         if not path or not place.is_relative_to(self._folder):
-            msg = f"path must be inside of {str(self._folder)!r}, got {path!r}"
-            raise CheckpointError(msg)
+            raise CheckpointError(f"path must be inside of {str(self._folder)!r}, got {path!r}")
         relative = place.relative_to(self._folder).as_posix()
         return "" if relative == "." else relative
 
@@ -413,8 +410,7 @@ class GitWorkspace:
                 self._lay_out(bare)
                 yield bare
         except OSError as error:
-            msg = f"no checkpoints of {str(self._folder)!r}: {error}"
-            raise CheckpointError(msg) from None
+            raise CheckpointError(f"no checkpoints of {str(self._folder)!r}: {error}") from None
 
     def _lay_out(self, bare: Path) -> None:
         """Writes what makes a folder a git directory."""
@@ -428,8 +424,7 @@ class GitWorkspace:
         (bare / "config").write_text(version + told)
         named = self._directory / "HEAD"
         if not named.is_file():
-            msg = f"{str(named)!r} is no file"  # a pipe, which nobody may ever write to
-            raise OSError(msg)
+            raise OSError(f"{str(named)!r} is no file")
         with named.open("rb") as head:
             (bare / "HEAD").write_bytes(head.read(_HEAD_BYTES))
         for name in _SHARED:
@@ -474,8 +469,7 @@ class GitWorkspace:
         done = self._run(words, bare, given, at)
         if done.returncode != 0:
             said = done.stderr.decode(errors="replace").strip()[-500:]
-            msg = f"git {words[0]} failed in {str(self._folder)!r}: {said}"
-            raise CheckpointError(msg)
+            raise CheckpointError(f"git {words[0]} failed in {str(self._folder)!r}: {said}")
         return done.stdout
 
     def _run(

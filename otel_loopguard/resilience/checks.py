@@ -101,7 +101,6 @@ _KINDS: Final = 1024
 _FAILURES: Final = 3
 # For ten minutes after the last failure: by then the tool or its server may have been mended.
 _KEPT_NS: Final = 600_000_000_000
-_NO_ARGUMENTS: Final[Mapping[str, object]] = {}
 _BY_VALUE: Final = frozenset(
     {
         "assertion", "auth", "conflict", "disk_full", "missing_module", "no_match", "not_found",
@@ -186,8 +185,7 @@ class Checks:
         """
         named("name of a check", name)
         if not callable(check):
-            msg = f"check {name!r}: {expected('a function', check)}"
-            raise TypeError(msg)
+            raise TypeError(f"check {name!r}: {expected('a function', check)}")
         with self._lock:
             others = tuple(known for known in self._registered if known[0] != name)
             self._registered = (*others, (name, tool, check))
@@ -195,11 +193,10 @@ class Checks:
     def of(self, tool: str, args: Mapping[str, object] | None = None) -> tuple[Problem, ...]:
         """Everything that speaks against a call; empty if nothing does."""
         learned = self.learned(tool, args)
-        given = _NO_ARGUMENTS if args is None else args
-        fitting = [(name, run) for name, which, run in self._registered if fnmatchcase(tool, which)]
         found = [
-            attempt(self._faults, name, partial(_checked, tool, name, run), given)
-            for name, run in fitting
+            attempt(self._faults, name, partial(_checked, tool, name, run), args or {})
+            for name, which, run in self._registered
+            if fnmatchcase(tool, which)
         ]
         return tuple(one for one in (learned, *found) if one is not None)
 
@@ -327,8 +324,7 @@ def syntax(language: Language, argument: str = "content") -> Check:
     """
     languages = _languages()
     if language not in languages:
-        msg = f"language must be one of {', '.join(languages)}, got {language!r}"
-        raise ValueError(msg)
+        raise ValueError(f"language must be one of {', '.join(languages)}, got {language!r}")
     name, parse = languages[language]
 
     def check(args: Mapping[str, object]) -> tuple[str, str] | None:

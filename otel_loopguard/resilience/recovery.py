@@ -130,8 +130,7 @@ def longer_limit(factor: float = 2, most_s: float = 600) -> Apply:
     check_number("factor", factor)
     check_number("most_s", most_s, 0)
     if not factor > 1:
-        msg = f"factor of a longer limit must be above 1, got {factor!r}"
-        raise ValueError(msg)
+        raise ValueError(f"factor of a longer limit must be above 1, got {factor!r}")
 
     def apply(call: Call) -> object:
         if call.limit_s is None or call.limit_s >= most_s:
@@ -197,8 +196,7 @@ class Recoveries:
         """
         named("name of a strategy", name)
         if not callable(apply):
-            msg = f"strategy {name!r}: {expected('a function', apply)}"
-            raise TypeError(msg)
+            raise TypeError(f"strategy {name!r}: {expected('a function', apply)}")
         check_number(f"attempts of the strategy {name!r}", attempts, 1, whole=True)
         which = _pattern(name, error) if isinstance(error, str) else error
         with self._lock:
@@ -253,8 +251,7 @@ class Recovering:
             if inspect.isawaitable(result):
                 if inspect.iscoroutine(result):
                     result.close()
-                msg = f"strategy {self._name!r} is to be awaited: use `async for`"
-                raise TypeError(msg)
+                raise TypeError(f"strategy {self._name!r} is to be awaited: use `async for`")
             if self._prepared(result):
                 yield self
 
@@ -604,8 +601,7 @@ async def verified_async(
 def _require(there: object, write: Callable[[], object]) -> None:
     if not there:
         name = getattr(write, "__qualname__", type(write).__name__)
-        msg = f"what {name} was to store is not there when it is read back"
-        raise UnverifiedWriteError(msg)
+        raise UnverifiedWriteError(f"what {name} was to store is not there when it is read back")
 
 
 def _check_again(state: tenacity.RetryCallState) -> None:

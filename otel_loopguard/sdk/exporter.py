@@ -68,14 +68,12 @@ def resolve_exporter(
             raise LoopGuardSettingsError(msg)
         ((exporter, given),) = exporter.items()
         if not isinstance(given, (Mapping, type(None))):
-            msg = f"exporter {exporter!r}: {expected('its options by name', given)}"
-            raise TypeError(msg)
+            raise TypeError(f"exporter {exporter!r}: {expected('its options by name', given)}")
         options = without_none(cast("Mapping[str, Any]", given or {}))
     if exporter is not None and not isinstance(exporter, str):
         if isinstance(exporter, type) or not hasattr(exporter, "export"):
             instead = f"{exporter.__name__}()" if isinstance(exporter, type) else ""
-            msg = expected("a SpanExporter or the name of one", exporter, instead)
-            raise TypeError(msg)
+            raise TypeError(expected("a SpanExporter or the name of one", exporter, instead))
         return exporter
     name = (exporter or os.environ.get(_VARIABLE) or "otlp").strip()
     if name == "none":

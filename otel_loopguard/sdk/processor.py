@@ -81,8 +81,7 @@ class LoopGuardSpanProcessor(SpanProcessor):
         named = {name for name, value in providers.items() if value is not None}
         if guard is not None and not isinstance(guard, LoopGuard):  # pyright: ignore[reportUnnecessaryIsInstance]
             instead = "give settings by name, or as LoopGuard(settings)"
-            msg = expected("a LoopGuard", guard, instead)
-            raise TypeError(msg)
+            raise TypeError(expected("a LoopGuard", guard, instead))
         if guard is not None and (settings or named):
             msg = f"a guard was given: set {sorted({*settings, *named})} in its Settings instead"
             raise LoopGuardSettingsError(msg)

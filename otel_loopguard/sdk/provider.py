@@ -122,8 +122,7 @@ def setup(
         msg = f"a guard was given: set {sorted(settings)} in its Settings instead"
         raise LoopGuardSettingsError(msg)
     if guard is not None and _takes(guard):
-        msg = expected("a LoopGuard", guard, "setup(tracer_provider=...)")
-        raise TypeError(msg)
+        raise TypeError(expected("a LoopGuard", guard, "setup(tracer_provider=...)"))
     with _providers.lock:
         provider: Any = tracer_provider or trace.get_tracer_provider()
         missing = type(provider) is trace.ProxyTracerProvider
@@ -204,11 +203,10 @@ def guard_only_provider() -> GuardOnlyProvider | None:
 
 def _watch(provider: Any, guard: LoopGuard) -> _Watched:
     if not _takes(provider):
-        msg = (
+        raise LoopGuardError(
             f"{type(provider).__name__} takes no span processors, so no span can be watched: set "
             "up the SDK's TracerProvider first, or pass it: setup(tracer_provider=...)"
         )
-        raise LoopGuardError(msg)
     processor = LoopGuardSpanProcessor(guard)
     provider.add_span_processor(processor)
     known = _Watched(_innermost(provider), processor)

@@ -51,8 +51,7 @@ class LoopGuardSampler(Sampler):
     def __init__(self, inner: Sampler) -> None:
         if not isinstance(inner, Sampler):  # pyright: ignore[reportUnnecessaryIsInstance]
             # At the start of a span it would be raised into the agent.
-            msg = expected("a Sampler", inner, "as ParentBased(TraceIdRatioBased(0.1))")
-            raise TypeError(msg)
+            raise TypeError(expected("a Sampler", inner, "as ParentBased(TraceIdRatioBased(0.1))"))
         self._inner = inner
 
     def should_sample(  # noqa: PLR0913, PLR0917  # the signature is the SDK's

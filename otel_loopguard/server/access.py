@@ -23,6 +23,7 @@ from weakref import WeakSet
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.engine import read_table
 from otel_loopguard.errors import LoopGuardSettingsError
 
@@ -58,8 +59,7 @@ class Tenants:
             _check(token, tenant)
             if not 0 < len(tenant) <= _LONGEST_NAME or not tenant.isprintable():
                 what = f"1 to {_LONGEST_NAME} characters"
-                msg = f"tokens: {tenant!r:.200} is no name, expected {what}"
-                raise LoopGuardSettingsError(msg)
+                raise LoopGuardSettingsError(f"tokens: {tenant!r:.200} is no name, expected {what}")
         self._tenants = {_digest(token): tenant for token, tenant in (tokens or {}).items()}
         self._metrics = _digest(metrics) if metrics else b""
         self._path: Path | None = None
@@ -81,18 +81,16 @@ class Tenants:
         try:
             read = read_table(path)
         except ValueError as error:
-            msg = f"tokens: {path}: {error}"
-            raise LoopGuardSettingsError(msg) from None
+            raise LoopGuardSettingsError(f"tokens: {path}: {error}") from None
         found, metrics = read.get("tokens"), read.get("metrics", "")
         if not isinstance(metrics, str):
-            msg = f"tokens: {path}: expected one token as `metrics`"
-            raise LoopGuardSettingsError(msg)
-        if not isinstance(found, dict) or not found:
+            raise LoopGuardSettingsError(f"tokens: {path}: expected one token as `metrics`")
+        if not is_map(found) or not found:
             msg = f"tokens: {path}: expected a table [tokens] with a token for each tenant"
             raise LoopGuardSettingsError(msg)
         tokens: dict[str, str] = {}
-        for tenant, given in cast("dict[str, object]", found).items():
-            for token in cast("list[object]", given) if isinstance(given, list) else [given]:
+        for tenant, given in found.items():
+            for token in given if is_list(given) else [given]:
                 if not isinstance(token, str) or token in tokens:
                     msg = f"tokens: {path}: {tenant!r:.100} has what is no token, or is another's"
                     raise LoopGuardSettingsError(msg)

@@ -11,7 +11,7 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from importlib.resources import files
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote, urlsplit
 from weakref import WeakValueDictionary
 
@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from otel_loopguard import semconv
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import (
     LONGEST_ID,
@@ -315,9 +316,7 @@ async def _json(request: Request, most: int = MOST_REQUEST) -> dict[str, Any] | 
         found = parsed_json(body or b"{}")
     except (ValueError, RecursionError):
         return problem(400, "the body is not valid JSON")
-    if not isinstance(found, dict):
-        return problem(422, "the body must be a JSON object")
-    return cast("dict[str, Any]", found)
+    return found if is_map(found) else problem(422, "the body must be a JSON object")
 
 
 OK: Final = "ok"

@@ -180,8 +180,7 @@ def hop_to(url: str) -> type[NextHop]:
         scheme = ""
     if scheme not in known:
         expected = "expected http://, https://, grpc:// or grpcs:// and a host"
-        msg = f"forward = {place_of(url)!r:.200}: {expected}"
-        raise LoopGuardSettingsError(msg)
+        raise LoopGuardSettingsError(f"forward = {place_of(url)!r:.200}: {expected}")
     return known[scheme]
 
 
@@ -215,8 +214,7 @@ def check_headers(headers: Mapping[str, str]) -> None:
         if not value.isascii() or not value.isprintable():
             # Not the value: it may be a key.
             what = "a value of printable ASCII characters on one line"
-            msg = f"headers: {name!r:.100}: expected {what}"
-            raise LoopGuardSettingsError(msg)
+            raise LoopGuardSettingsError(f"headers: {name!r:.100}: expected {what}")
 
 
 class HttpHop(NextHop):

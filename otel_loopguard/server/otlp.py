@@ -22,10 +22,12 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, SeverityNumber
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 from opentelemetry.proto.trace.v1.trace_pb2 import Status as ProtoStatus
 
+from otel_loopguard._util import fields
 from otel_loopguard._util.bounded import oversized
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard._util.text import parsed_json
 from otel_loopguard.engine import Annotation, DecisionRecord, Engine, Event, RecordedSpan
-from otel_loopguard.replay import fields, log_records
+from otel_loopguard.replay import log_records
 from otel_loopguard.replay.formats import OTLP_KINDS, OTLP_STATUSES
 
 if TYPE_CHECKING:
@@ -117,17 +119,13 @@ def decompressed(body: bytes, encoding: str, limit: int) -> bytes:
     try:
         data = inflate.decompress(body, limit + 1)
     except zlib.error as error:
-        msg = f"the body is not valid {encoding}: {error}"
-        raise BadRequest(msg) from error
+        raise BadRequest(f"the body is not valid {encoding}: {error}") from error
     if len(data) > limit:
-        msg = f"the body has more than {limit:,} bytes when decompressed"
-        raise TooLarge(msg)
+        raise TooLarge(f"the body has more than {limit:,} bytes when decompressed")
     if not inflate.eof:
-        msg = f"the body is cut: {encoding} ends before its end"
-        raise BadRequest(msg)
+        raise BadRequest(f"the body is cut: {encoding} ends before its end")
     if inflate.unused_data:
-        msg = f"the body goes on behind the end of its {encoding}"
-        raise BadRequest(msg)
+        raise BadRequest(f"the body goes on behind the end of its {encoding}")
     return data
 
 
@@ -149,15 +147,13 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
         try:
             return kind.FromString(body)
         except DecodeError as error:
-            msg = "the body is not a valid protobuf message of this endpoint"
-            raise BadRequest(msg) from error
+            raise BadRequest("the body is not a valid protobuf message of this endpoint") from error
     if media != JSON:
         msg = f"content-type {media!r:.50} is not supported, expected {PROTOBUF} or {JSON}"
         raise UnknownForm(msg)
     too_much = oversized(body)
     if too_much:
-        msg = f"the body {too_much}"
-        raise BadRequest(msg)
+        raise BadRequest(f"the body {too_much}")
     try:
         document = parsed_json(body)
         if not isinstance(document, dict):
@@ -166,8 +162,7 @@ def decode(kind: type[_M], body: bytes, media: str) -> _M:
             raise TooLarge(_TOO_MANY)
         return ParseDict(cast("dict[str, Any]", document), kind(), ignore_unknown_fields=True)
     except (ParseError, RecursionError, ValueError) as error:
-        msg = f"the body is not valid OTLP JSON: {type(error).__name__}"
-        raise BadRequest(msg) from error
+        raise BadRequest(f"the body is not valid OTLP JSON: {type(error).__name__}") from error
 
 
 def encode(message: Message, media: str) -> bytes:
@@ -182,16 +177,15 @@ def _decode_ids(value: object) -> int:
     waiting, maps = [value], 0
     while waiting:
         entry = waiting.pop()
-        if isinstance(entry, dict):
+        if is_map(entry):
             maps += 1
-            found = cast("dict[str, object]", entry)
             for name in _IDS:
-                written = found.get(name)
+                written = entry.get(name)
                 if isinstance(written, str):
-                    found[name] = base64.b64encode(binascii.unhexlify(written)).decode()
-            waiting.extend(found.values())
-        elif isinstance(entry, list):
-            waiting.extend(cast("list[object]", entry))
+                    entry[name] = base64.b64encode(binascii.unhexlify(written)).decode()
+            waiting.extend(entry.values())
+        elif is_list(entry):
+            waiting.extend(entry)
     return maps
 
 

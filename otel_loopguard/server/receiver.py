@@ -102,8 +102,7 @@ class Receiver:
         def hold(size: int) -> None:
             nonlocal own
             if size > 0 and self.held > own and self.held + size > self._most:
-                msg = f"more than {self._most:,} bytes of requests would be held"
-                raise Busy(msg)
+                raise Busy(f"more than {self._most:,} bytes of requests would be held")
             own += size
             self.held += size
 
@@ -284,8 +283,7 @@ async def _in_time(reading: Awaitable[bytes]) -> bytes:
     try:
         return await asyncio.wait_for(reading, BODY_S)
     except asyncio.TimeoutError:
-        msg = f"the body did not come within {BODY_S:g} seconds"
-        raise SlowBody(msg) from None
+        raise SlowBody(f"the body did not come within {BODY_S:g} seconds") from None
 
 
 async def _read(request: Request, most_bytes: int, hold: Callable[[int], object]) -> bytes:
@@ -302,8 +300,7 @@ async def _read(request: Request, most_bytes: int, hold: Callable[[int], object]
         if refused is None:
             try:
                 if size > most_bytes:
-                    msg = f"the body has more than {most_bytes:,} bytes"
-                    raise otlp.TooLarge(msg)
+                    raise otlp.TooLarge(f"the body has more than {most_bytes:,} bytes")
                 hold(len(chunk))
                 parts.append(chunk)
             except otlp.Refused as error:

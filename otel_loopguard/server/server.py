@@ -435,8 +435,7 @@ def _listening(name: str, given: str, host: str, port: int) -> socket.socket:
     except OSError as error:
         # An address in use may be free soon.
         wrong = LoopGuardError if error.errno == errno.EADDRINUSE else LoopGuardSettingsError
-        msg = f"{name} = {given!r}: cannot listen there: {error.strerror}"
-        raise wrong(msg) from error
+        raise wrong(f"{name} = {given!r}: cannot listen there: {error.strerror}") from error
 
 
 def _of_tenant(settings: Settings, tenant: str) -> Settings:

@@ -333,8 +333,7 @@ class TenantGuard:
             return {}
         count = len(spans)
         if self.waiting and self.waiting + count > MOST_WAITING:
-            msg = f"more than {MOST_WAITING:,} spans would wait to be judged"
-            raise Busy(msg)
+            raise Busy(f"more than {MOST_WAITING:,} spans would wait to be judged")
         if self._judging is None:
             self._judging = asyncio.create_task(self._run())
         self._batch += spans
@@ -483,8 +482,7 @@ class TenantGuard:
             if self._leases is not None and place in homes:
                 self._leases.judged(homes[place], place, annotation)
         if self._leases is not None and (lost := self._store(self._leases)):
-            msg = f"{len(lost)} sessions are judged by another worker now"
-            raise Busy(msg, "lease_lost")
+            raise Busy(f"{len(lost)} sessions are judged by another worker now", "lease_lost")
         # Also for a span that is sent again: the next hop may not have taken it before.
         places = {(span.trace_id, span.span_id) for span in batch}
         return {place: self._decided[place] for place in places if place in self._decided}
@@ -682,5 +680,4 @@ def _storing() -> Generator[None]:
     try:
         yield
     except StoreError as error:
-        msg = "the store does not answer"
-        raise Busy(msg, "store", str(error)) from error
+        raise Busy("the store does not answer", "store", str(error)) from error

@@ -298,8 +298,7 @@ def _call(body: bytes) -> CallEntry:
         found[name] = _PAIR.unpack_from(body, at) if there else None
         at += 16 * there
     if len(body) != at + named:
-        msg = f"a call of {len(body)} bytes"
-        raise ValueError(msg)
+        raise ValueError(f"a call of {len(body)} bytes")
     seen = Evidence(
         number=0, tool=body[at:].decode("utf-8", "ignore"), outcome_size=size,
         novelty=None if share == _NO_SHARE else share / _SHARES,

@@ -71,8 +71,7 @@ class WriterJournalStore:
         if asked:
             answered.wait(_LIMIT_S)
         if not found:
-            msg = f"the journal of session {session!r} cannot be read"
-            raise StoreError(msg)
+            raise StoreError(f"the journal of session {session!r} cannot be read")
         return found[0]
 
 

@@ -115,8 +115,7 @@ def key_bytes(secret: str) -> bytes:
     try:
         return base64.b64decode(secret.removeprefix(_ENCODED), validate=True)
     except (binascii.Error, ValueError):
-        msg = "expected Base64 after 'whsec_'"
-        raise ValueError(msg) from None
+        raise ValueError("expected Base64 after 'whsec_'") from None
 
 
 def _long_enough(secret: SecretStr) -> SecretStr:
@@ -580,5 +579,4 @@ def _values_of(path: Path | str, source: str) -> dict[str, Any]:
     try:
         return read_file(Path(path))
     except ValueError as error:
-        msg = f"{source}{str(path)!r}: {error}"
-        raise LoopGuardSettingsError(msg) from None
+        raise LoopGuardSettingsError(f"{source}{str(path)!r}: {error}") from None

@@ -192,8 +192,7 @@ class Group:
         return ((name, getattr(self, name)) for name in self.fields)
 
     def __setattr__(self, name: str, value: object) -> None:
-        msg = f"{name} cannot be changed: settings are frozen"
-        raise LoopGuardSettingsError(msg)
+        raise LoopGuardSettingsError(f"{name} cannot be changed: settings are frozen")
 
     def __eq__(self, other: object) -> bool:
         return type(other) is type(self) and dict(self) == dict(other)

@@ -18,6 +18,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, cast, get_args
 
 from otel_loopguard._util.errors import warn_blind
+from otel_loopguard._util.fields import is_map
 from otel_loopguard._util.tables import read_texts
 from otel_loopguard.errors import LoopGuardSettingsError
 from otel_loopguard.settings._group import NO_SECRET, Group, leaves
@@ -50,12 +51,10 @@ def read_file(path: Path) -> dict[str, object]:
     """
     read = _READERS.get(path.suffix.lower())
     if read is None:
-        msg = f"expected a file ending in {', '.join(_READERS)}"
-        raise ValueError(msg)
+        raise ValueError(f"expected a file ending in {', '.join(_READERS)}")
     # A pipe or a device may have no end.
     if not path.is_file():
-        msg = "it is not a file" if path.exists() else "there is no such file"
-        raise ValueError(msg)
+        raise ValueError("it is not a file" if path.exists() else "there is no such file")
     try:
         return _parsed(path, read)
     except ImportError:
@@ -71,17 +70,14 @@ def _parsed(path: Path, read: Callable[[str], object]) -> dict[str, object]:
     with path.open("rb") as stream:
         raw = stream.read(_BYTES + 1)
     if len(raw) > _BYTES:
-        msg = f"it has more than {_BYTES:,} bytes"
-        raise ValueError(msg)
+        raise ValueError(f"it has more than {_BYTES:,} bytes")
     found = read(raw.decode("utf-8-sig"))
     if found is None:
         return {}
-    if not isinstance(found, dict):
-        msg = f"expected names and values, got a {type(found).__name__}"
-        raise ValueError(msg)  # noqa: TRY004  # of the file, not of an argument
-    named = cast("dict[object, object]", found)
-    _check(named, _inside)
-    return {str(name): value for name, value in named.items()}
+    if not is_map(found):
+        raise ValueError(f"expected names and values, got a {type(found).__name__}")
+    _check(found, _inside)
+    return {str(name): value for name, value in found.items()}
 
 
 def _toml(text: str) -> object:
@@ -107,11 +103,9 @@ def _yaml(text: str) -> object:
         # Where it is not YAML, and not what stands there: it may be a password.
         mark: Any = error.problem_mark or error.context_mark
         where = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        msg = f"it is not YAML{where}"
-        raise ValueError(msg) from None
+        raise ValueError(f"it is not YAML{where}") from None
     except yaml.YAMLError:
-        msg = "it is not YAML"
-        raise ValueError(msg) from None
+        raise ValueError("it is not YAML") from None
 
 
 _READERS: Final[Mapping[str, Callable[[str], object]]] = {
@@ -140,8 +134,8 @@ def _check(root: object, parts: Callable[[Any], Iterator[object]]) -> None:
 
 def _inside(value: object) -> Iterator[object]:
     """The values in a value."""
-    if isinstance(value, dict):
-        yield from cast("dict[object, object]", value).values()
+    if is_map(value):
+        yield from value.values()
     elif isinstance(value, (list, tuple, set)):
         yield from cast("list[object]", value)
     elif isinstance(value, int) and value.bit_length() > _DIGITS * 4:

@@ -213,5 +213,4 @@ def _read(path: Path) -> PriceTable:
         why = f"{'.'.join(map(str, wrong['loc']))}{value}: {wrong['msg']}"
     except ValueError as error:
         why = str(error)
-    msg = f"prices_file (LOOPGUARD_PRICES_FILE) = {str(path)!r}: {why}"
-    raise LoopGuardSettingsError(msg)
+    raise LoopGuardSettingsError(f"prices_file (LOOPGUARD_PRICES_FILE) = {str(path)!r}: {why}")

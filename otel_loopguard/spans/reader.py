@@ -212,8 +212,7 @@ def _check(dialect: Dialect) -> None:
         *((f"a tuple of text as {each}", lists[each], _all_text(lists[each])) for each in lists),
     ):
         if not is_right:
-            msg = f"dialect {name!r}: expected {expected}, got {value!r}"
-            raise DialectError(msg)
+            raise DialectError(f"dialect {name!r}: expected {expected}, got {value!r}")
 
 
 def _all_text(values: object) -> bool:

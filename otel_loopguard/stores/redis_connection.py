@@ -61,8 +61,7 @@ def parse_redis_url(url: str) -> RedisUrl:
         LoopGuardSettingsError: It is empty, or cannot be read.
     """
     if not url.strip():
-        msg = f"store_url (LOOPGUARD_STORE_URL) is empty: {_EXPECTED}"
-        raise LoopGuardSettingsError(msg)
+        raise LoopGuardSettingsError(f"store_url (LOOPGUARD_STORE_URL) is empty: {_EXPECTED}")
     found = _URL.fullmatch(url.strip())
     if found is None or (found["scheme"] == "unix" and found["hosts"]):
         raise _wrong(url, _EXPECTED)
@@ -407,8 +406,7 @@ class RedisSubscription:
             elif message["type"] == "message" and isinstance(message["data"], bytes):
                 self._take(message["data"])
         elif now - self._received > 2 * _SILENT_S:
-            msg = f"no answer for {2 * _SILENT_S:.0f} s"
-            raise StoreError(msg, "down")
+            raise StoreError(f"no answer for {2 * _SILENT_S:.0f} s", "down")
         elif now - self._pinged > _SILENT_S:
             self._pubsub.ping()
             self._pinged = now

@@ -192,8 +192,7 @@ class Backend(ABC):
         try:
             self.endpoint = Endpoint(url, limit_s)
         except ValueError as error:
-            msg = f"{variable}: {error}"
-            raise LoopGuardSettingsError(msg) from None
+            raise LoopGuardSettingsError(f"{variable}: {error}") from None
         self._headers = headers
 
     @abstractmethod
@@ -242,8 +241,7 @@ def _key(name: str) -> str:
     """A key that can be sent as a header unchanged."""
     found = _variable(name)
     if not (found.isascii() and found.isprintable()):
-        msg = f"{name}: expected printable ASCII only"
-        raise LoopGuardSettingsError(msg)
+        raise LoopGuardSettingsError(f"{name}: expected printable ASCII only")
     return found
 
 

@@ -223,8 +223,7 @@ class LoopGuardFixture:
         check_number("min_steps", min_steps, 0, whole=True)
         if max_severity not in (None, *Severity):
             names = ", ".join(Severity)
-            msg = f"max_severity must be None or one of {names}, got {max_severity!r}"
-            raise ValueError(msg)
+            raise ValueError(f"max_severity must be None or one of {names}, got {max_severity!r}")
         allowed = -1 if max_severity is None else Severity(max_severity).rank
         found = [
             decision
@@ -274,8 +273,7 @@ class LoopGuardFixture:
         __tracebackhide__ = True
         if not self._seen.steps:
             message += f"; no step of an agent was seen: {_UNSEEN}"
-        msg = f"{message}\n\n{self.tree() or 'no span was seen'}"
-        raise AssertionError(msg)
+        raise AssertionError(f"{message}\n\n{self.tree() or 'no span was seen'}")
 
     def _settle(self) -> None:
         """Counts steps that are held for a second report: none will come once a test asks."""

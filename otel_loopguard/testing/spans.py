@@ -78,11 +78,10 @@ def global_provider() -> Any:
 
 def _relay_on(provider: Any) -> Relay:
     if not hasattr(provider, "add_span_processor"):
-        msg = (
+        raise LoopGuardError(
             f"{type(provider).__name__} takes no span processors, so no span can be "
             "watched: use the SDK's TracerProvider, or provider='own'"
         )
-        raise LoopGuardError(msg)
     found = _relays.get(provider)
     if found is None:
         found = _relays[provider] = Relay()

@@ -18,8 +18,8 @@ import pytest
 import typer
 from typer.testing import CliRunner, Result
 
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.cli.app import app
-from otel_loopguard.replay.fields import is_list, is_map
 from tests.cli.conftest import CALL, RUNS, line, spans, timed, tried
 from tests.replay.transcripts.reading import cases
 from tests.tables import rows

@@ -51,8 +51,7 @@ def test_the_pair_count_works_on_where_the_others_fail(
     """A detector that throws is switched off, is named, and the plain count goes on (B9)."""
 
     def throw(_self: object, _evidence: object) -> Detection | None:
-        msg = "broken for this test"
-        raise RuntimeError(msg)
+        raise RuntimeError("broken for this test")
 
     raise_faults(False)
     monkeypatch.setattr(broken, "observe", throw)

@@ -149,8 +149,7 @@ def test_it_posts_where_no_thread_is_left(hook: Hook, monkeypatch: pytest.Monkey
     """The one that would shut a slow connection: the limits of httpx hold all the same."""
 
     def start(_timer: threading.Timer) -> None:
-        msg = "can't start new thread"
-        raise RuntimeError(msg)
+        raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr(threading.Timer, "start", start)
     guard = delivered(hook.url)

@@ -12,8 +12,8 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
+from otel_loopguard._util.fields import is_list, is_map
 from otel_loopguard.hooks.agents import mapping
-from otel_loopguard.replay.fields import is_list, is_map
 from tests.tables import rows
 
 Schema = dict[str, Any]

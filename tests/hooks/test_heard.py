@@ -158,8 +158,7 @@ def full(state: HookState) -> Iterator[None]:
     """As `HookState.together` where the disk is full: nothing of the block is kept."""
     with HOLDS(state):
         yield
-        msg = "database or disk is full"
-        raise StoreError(msg)
+        raise StoreError("database or disk is full")
 
 
 HOLDS = HookState.together

@@ -123,12 +123,10 @@ class Throwing(Mapping[str, object]):
     """A map whose every access throws."""
 
     def __getitem__(self, key: str) -> object:
-        msg = f"no {key}"
-        raise RuntimeError(msg)
+        raise RuntimeError(f"no {key}")
 
     def __iter__(self) -> Iterator[str]:
-        msg = "not today"
-        raise RuntimeError(msg)
+        raise RuntimeError("not today")
 
     def __len__(self) -> int:
         return 3

@@ -18,7 +18,7 @@ from otel_loopguard import (
     semconv,
     turn,
 )
-from otel_loopguard._util.errors import InternalErrors, forget_warnings, logger, swallow
+from otel_loopguard._util.errors import InternalErrors, _warned, logger, swallow
 from otel_loopguard._util.locks import new_lock, settle
 from otel_loopguard.core import Action, Evidence, Kind, Step
 from otel_loopguard.detectors.repetition import ExactRepeat
@@ -40,8 +40,7 @@ class BrokenDetector:
         pass
 
     def observe(self, evidence: Evidence) -> None:
-        msg = f"no idea about {evidence.number}"
-        raise ZeroDivisionError(msg)
+        raise ZeroDivisionError(f"no idea about {evidence.number}")
 
     def user_turn(self) -> None:
         """Nothing to forget."""
@@ -223,7 +222,7 @@ def asks_below_a_lock() -> None:
 def test_a_log_handler_that_throws_does_not_reach_who_asks(ask: Callable[[], object]) -> None:
     rig = Rig()
     tool_call(rig.tracer, more={"gen_ai.conversation.id": "a session"})
-    forget_warnings()
+    _warned.clear()
     ask()
 
 
@@ -311,8 +310,7 @@ def test_a_timer_without_a_thread_gets_another(ends: bool, monkeypatch: pytest.M
 
 
 def out_of_threads(_thread: threading.Thread) -> None:
-    msg = "can't start new thread"
-    raise RuntimeError(msg)
+    raise RuntimeError("can't start new thread")
 
 
 class BrokenExtractor:

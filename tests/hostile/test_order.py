@@ -121,8 +121,7 @@ class Unreadable:
     """A name, which the SDK takes for one, that cannot be read."""
 
     def __str__(self) -> str:
-        msg = "no name"
-        raise RuntimeError(msg)
+        raise RuntimeError("no name")
 
 
 def opened(rig: Rig, **more: Any) -> trace.Span:

@@ -334,8 +334,7 @@ class _Hides:
         """As of `importlib.abc.MetaPathFinder`."""
         del path, target
         if name == self._hidden or name.startswith(f"{self._hidden}."):
-            msg = f"No module named {name!r}"
-            raise ModuleNotFoundError(msg, name=name)
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
 
 
 def test_a_run_has_a_key_of_its_own_and_leaves_nothing_behind() -> None:

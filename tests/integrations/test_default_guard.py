@@ -9,13 +9,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 
 import otel_loopguard
-from otel_loopguard import (
-    Action,
-    LoopGuard,
-    LoopGuardAbort,
-    LoopGuardSpanProcessor,
-    execution,
-)
+from otel_loopguard import Action, LoopGuard, LoopGuardAbort, LoopGuardSpanProcessor, execution
 from otel_loopguard._control.context import unregister_guard
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.guard import guard as guard_module

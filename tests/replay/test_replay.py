@@ -212,8 +212,7 @@ def double(number: int) -> int:
 
 def fail(number: int) -> int:
     if number == 1:
-        msg = f"no item {number}"
-        raise KeyError(msg)
+        raise KeyError(f"no item {number}")
     return number
 
 

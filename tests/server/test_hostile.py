@@ -309,9 +309,7 @@ def test_a_request_that_never_ends_is_given_up(
     assert said.count(b"HTTP/1.1 408 ") == (begun in BODIES)
 
 
-def test_strangers_who_wait_take_no_descriptor_from_others(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_strangers_who_wait_take_no_descriptor_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Who has been idle for longest goes; requests are answered, with a connection in use too."""
     monkeypatch.setattr(access, "HEAD_S", 600)
     monkeypatch.setattr(access, "most_connections", lambda: 4)

@@ -34,7 +34,7 @@ class JournalsInMemory:
     def journal(self, session: str, after: str | None = None) -> list[tuple[str, bytes]]:
         self.reads += 1
         if self.down:
-            raise StoreError("down")  # noqa: EM101
+            raise StoreError("down")
         return self.store.journal(session, after)
 
 

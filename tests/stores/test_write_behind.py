@@ -46,8 +46,7 @@ class Flaky(MemoryStore):
 
     def ping(self) -> None:
         if self.reason:
-            msg = f"it is {self.reason}"
-            raise StoreError(msg, self.reason)  # type: ignore[arg-type]
+            raise StoreError(f"it is {self.reason}", self.reason)  # type: ignore[arg-type]
 
 
 def entries(count: int, start: int = 0) -> list[tuple[str, bytes]]:

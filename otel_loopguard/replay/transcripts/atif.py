@@ -10,13 +10,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from otel_loopguard.replay.fields import JsonObject, instant, mapping, rows, sequence, text
-from otel_loopguard.replay.transcripts.session import (
-    Reader,
-    Session,
-    Transcript,
-    tokens,
-)
+from otel_loopguard._util.fields import JsonObject, instant, mapping, rows, sequence, text
+from otel_loopguard.replay.transcripts.session import Reader, Session, Transcript, tokens
 
 _VERSION: Final = "ATIF-"
 _AGENTS: Final = {"gemini-cli": "gemini"}

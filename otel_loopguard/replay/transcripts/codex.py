@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
-from otel_loopguard.replay.fields import JsonObject, instant, kind_of, mapping, sequence, text
+from otel_loopguard._util.fields import JsonObject, instant, kind_of, mapping, sequence, text
 from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 
 if TYPE_CHECKING:

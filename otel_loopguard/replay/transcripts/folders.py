@@ -94,11 +94,10 @@ def usual_folders() -> list[tuple[str, Path]]:
     ]
     found = [(agent, folder) for agent, folder in wanted if holds_sessions(folder)]
     if not found:
-        msg = (
+        raise RecordingError(
             "no coding agent keeps transcripts here: neither ~/.claude, ~/.codex, ~/.gemini nor "
             "~/.local/share/opencode has any; name a file or a folder"
         )
-        raise RecordingError(msg)
     return found
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 from typing import Final
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.replay.fields import JsonObject, instant, is_map, kind_of, mapping, rows, text
+from otel_loopguard._util.fields import JsonObject, instant, is_map, kind_of, mapping, rows, text
 from otel_loopguard.replay.transcripts.session import Reader, Transcript, tokens
 from otel_loopguard.spans.coding_tools import gemini_result
 

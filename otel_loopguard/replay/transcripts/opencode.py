@@ -19,8 +19,8 @@ from operator import itemgetter
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from otel_loopguard._util.fields import JsonObject, integer, is_map, kind_of, mapping, text, time
 from otel_loopguard._util.tables import read_parts
-from otel_loopguard.replay.fields import JsonObject, integer, is_map, kind_of, mapping, text, time
 from otel_loopguard.replay.file import RecordedFile, unreadable
 from otel_loopguard.replay.transcripts.session import Ending, Reader, Transcript, tokens
 
@@ -158,8 +158,7 @@ def _opened(database: Path) -> Generator[sqlite3.Connection]:
     with closing(sqlite3.connect(address, uri=True, timeout=_PATIENCE_S)) as opened:
         opened.text_factory = bytes  # what is no UTF-8 fails where it is read, not the whole query
         if opened.execute(_QUERIES["stored"]).fetchone() != (3,):
-            msg = "it has other tables than opencode makes"
-            raise sqlite3.DatabaseError(msg)
+            raise sqlite3.DatabaseError("it has other tables than opencode makes")
         yield opened
 
 

@@ -12,8 +12,7 @@ from typing import ClassVar, Final, Literal, TypeVar
 from xxhash import xxh3_64_hexdigest
 
 from otel_loopguard._util.bounded import BoundedDict
-from otel_loopguard.core import Kind, Step
-from otel_loopguard.replay.fields import (
+from otel_loopguard._util.fields import (
     JsonObject,
     Report,
     integer,
@@ -23,6 +22,7 @@ from otel_loopguard.replay.fields import (
     mapping,
     text,
 )
+from otel_loopguard.core import Kind, Step
 from otel_loopguard.replay.labelled_runs import MAX_STEPS, Run
 from otel_loopguard.spans.coding_tools import answer_step, prompt_step, tool_step
 
@@ -261,7 +261,7 @@ class Reader(ABC):
             if content is not None:
                 self.report(f"`content` is {kind_of(content)}, expected text or a list")
             return []
-        found = [block for block in content if is_map(block)]
+        found: list[JsonObject] = [block for block in content if is_map(block)]
         if len(found) < len(content):
             self.report("an entry of `content` is no object")
         return found

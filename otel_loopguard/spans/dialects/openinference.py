@@ -31,12 +31,7 @@ if TYPE_CHECKING:
 
     from otel_loopguard.spans.views import SpanView
 
-_KINDS = {
-    "TOOL": Kind.TOOL,
-    "LLM": Kind.MODEL,
-    "AGENT": Kind.AGENT,
-    "CHAIN": Kind.OTHER,
-}
+_KINDS = {"TOOL": Kind.TOOL, "LLM": Kind.MODEL, "AGENT": Kind.AGENT, "CHAIN": Kind.OTHER}
 _CALL_IDS = ("tool_call.id", "tool.id", "tool.call_id")
 _RESULTS: dict[str, Callable[[object], values.Outcome]] = {
     "langchain": values.tool_message,

@@ -9,7 +9,10 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import Any, Final, TypeGuard
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import TypeIs
 
 JsonObject = Mapping[str, object]
 """An object of JSON, as it was parsed."""
@@ -20,12 +23,12 @@ Report = Callable[[str], None]
 _MAX_TIME: Final = 2**63 - 1  # the year 2262: nanoseconds of later times do not fit in 64 bits
 
 
-def is_map(value: object) -> TypeGuard[JsonObject]:
+def is_map(value: object) -> TypeIs[dict[str, object]]:
     """True if a JSON value is an object."""
     return isinstance(value, dict)
 
 
-def is_list(value: object) -> TypeGuard[Sequence[object]]:
+def is_list(value: object) -> TypeIs[list[object]]:
     """True if a JSON value is a list."""
     return isinstance(value, list)
 
