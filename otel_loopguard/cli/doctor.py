@@ -431,6 +431,9 @@ def _settings() -> Iterator[Finding]:
         yield _finding("shadow")
     elif not Action(settings.max_action).stops:
         yield _finding("hints only", action=settings.max_action)
+    propagators = os.environ.get("OTEL_PROPAGATORS", "").split(",")
+    if "loopguard" in map(str.strip, propagators) and not settings.propagation_key:
+        yield _finding("no propagation key")
     yield _store(settings)
     if settings.digest_key:
         yield _finding("digest key")
