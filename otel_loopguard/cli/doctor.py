@@ -392,11 +392,15 @@ def _telemetry() -> Iterator[Finding]:
             if name.startswith(begin) and value.lower() in values:
                 remedy = f"{name}=span_only" if name == _GENAI_CONTENT else f"unset {name}"
                 yield _finding("content hidden", name=name, value=value.lower(), remedy=remedy)
-    exporter = os.environ.get("OTEL_TRACES_EXPORTER", "")
-    if exporter and re.fullmatch(r"[\w,]{1,60}", exporter):
-        yield _finding("exporter", exporter=exporter)
-    entries = metadata.entry_points(group="opentelemetry_traces_exporter")
-    yield _finding("exporters", names=", ".join(sorted(each.name for each in entries)))
+    known = {each.name for each in metadata.entry_points(group="opentelemetry_traces_exporter")}
+    asked = os.environ.get("OTEL_TRACES_EXPORTER", "").split(",")
+    if "loopguard" in asked:
+        asked.append(os.environ.get("LOOPGUARD_EXPORTER") or "otlp")
+    for exporter in (name for name in asked if re.fullmatch(r"(?!none$)\w{1,60}", name)):
+        # `otlp` stands for one whose name has its protocol, too.
+        there = any(f"{name}_".startswith(f"{exporter}_") for name in known)
+        yield _finding("exporter" if there else "no exporter", exporter=exporter)
+    yield _finding("exporters", names=", ".join(sorted(known)))
     yield from _variables("OTEL_", "OPENINFERENCE_", "TRACELOOP_")
 
 
@@ -429,6 +433,9 @@ def _settings() -> Iterator[Finding]:
         yield _finding("shadow")
     elif not Action(settings.max_action).stops:
         yield _finding("hints only", action=settings.max_action)
+    propagators = os.environ.get("OTEL_PROPAGATORS", "").split(",")
+    if "loopguard" in map(str.strip, propagators) and not settings.propagation_key:
+        yield _finding("no propagation key")
     yield _store(settings)
     if settings.digest_key:
         yield _finding("digest key")

@@ -186,8 +186,11 @@ def judged(files: SessionFiles, settings: Settings) -> tuple[list[TranscriptResu
         broken.append((file, line, why))
 
     with reported(path, report):
-        runs = Recording(path, report, files.sub_agents)
-        found += (transcript_result(r, path, settings) for r in runs if isinstance(r, Transcript))
+        for run in Recording(path, report, files.sub_agents):
+            if not isinstance(run, Transcript):
+                report(path, 1, "no transcript of a coding agent: `replay` and `report` read it")
+                break
+            found.append(transcript_result(run, path, settings))
     return found, broken
 
 

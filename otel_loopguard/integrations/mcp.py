@@ -19,6 +19,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 
+from otel_loopguard._control import signing as keyring
 from otel_loopguard._control.context import named_session
 from otel_loopguard._util.errors import warn_blind
 from otel_loopguard._util.fields import is_map
@@ -99,7 +100,8 @@ class LoopGuardClient:
         """Content of `_meta`; what the caller gives takes precedence."""
         carrier: dict[str, Any] = {_MARK: mark}
         TraceContextTextMapPropagator().inject(carrier)
-        self._propagator.inject(carrier)
+        if keyring.keys():  # without one the trace alone tells the session
+            self._propagator.inject(carrier)
         return {**carrier, **(given or {})}
 
 

@@ -30,7 +30,7 @@ from otel_loopguard._control.context import flag_at, named_session, naming
 from otel_loopguard._control.flag import POLICY
 from otel_loopguard._control.replication import BAGGAGE, ControlMessage, hear_all, wire_name
 from otel_loopguard._control.signing import Entries, Seal, opened, sealed
-from otel_loopguard._util.errors import InternalErrors, attempt, logger, swallow
+from otel_loopguard._util.errors import InternalErrors, attempt, logger, swallow, warn_blind
 from otel_loopguard._util.locks import new_lock
 from otel_loopguard.core import Action
 from otel_loopguard.settings import Settings
@@ -139,8 +139,7 @@ class LoopGuardPropagator(TextMapPropagator):
         return before
 
     def _entries(self, context: otel_context.Context) -> Mapping[str, str | None]:
-        keys = keyring.keys()
-        if not keys or otel_context.get_value(_DETACHED, context):
+        if otel_context.get_value(_DETACHED, context):
             return {}
         trace_id = trace.get_current_span(context).get_span_context().trace_id
         session = named_session(context)
@@ -148,6 +147,10 @@ class LoopGuardPropagator(TextMapPropagator):
         control = None if flag is None else flag.control
         session = session or (None if control is None else control.session)
         if session is None:
+            return {}
+        keys = keyring.keys()
+        if not keys:
+            warn_blind("no_propagation_key")
             return {}
         # What travels of a control is what stops.
         action = control.action if control is not None and control.action.stops else Action.ALLOW

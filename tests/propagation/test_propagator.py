@@ -213,10 +213,14 @@ def test_a_short_key_is_its_own_name(propagator: LoopGuardPropagator) -> None:
     assert all(str(one).startswith("~") for one in digests)
 
 
-def test_nothing_is_sent_where_nothing_can_be_signed() -> None:
-    """No key; nor does a program without agents."""
+def test_nothing_is_sent_where_nothing_can_be_signed(caplog: pytest.LogCaptureFixture) -> None:
+    """No key, which is told; nor does a program without agents."""
+    with TRACER.start_as_current_span("call"):
+        assert injected(LoopGuardPropagator()) == {}
+    assert not caplog.messages
     with calling():
         assert injected(LoopGuardPropagator()) == {}
+    assert "LOOPGUARD_PROPAGATION_KEY" in caplog.text
     with TRACER.start_as_current_span("call"):
         assert injected(LoopGuardPropagator(propagation_key="a key of sixteen")) == {}
 
