@@ -314,8 +314,9 @@ class _HandoffDetector(BaseDetector):
         )  # fmt: skip
 
 
-# Handoffs among which earlier ones are looked for: of a team of six, four to each.
-_EARLIER: Final = 24
+# Handoffs to each agent among which earlier ones are looked for, of a team of six.
+_EACH: Final = 4
+_EARLIER: Final = 6 * _EACH
 # One repeat of which nothing came back, a tenth aside.
 _NOTICE: Final = 0.9
 # And two, which a person who reworded a request once has not reached.
@@ -381,13 +382,13 @@ class HandoffRepeat(_HandoffDetector):
 
 @dataclass(slots=True)
 class _Rally:
-    """Exchanges of one pair that follow on each other: the newest two, and the returns.
+    """Exchanges of one pair that follow on each other: the newest ones, and the returns.
 
     `news` is what came back between the newest two.
     """
 
     last: Exchange
-    before: Exchange | None
+    before: tuple[Exchange, ...]
     returns: _Returns
     news: _News = _NONE
 
@@ -412,13 +413,14 @@ class PairCycle(_HandoffDetector):
             return None
         pair = exchange.source_key ^ exchange.key
         known = self._rallies.get(pair)
+        before = () if known is None else (*known.before[1 - 2 * _EACH :], known.last)
         if known is not None and self._goes_on(known, exchange):
-            news = _came(known.last, exchange, known.before)
+            news = _came(known.last, exchange, known.before[-1] if known.before else None)
             # A turn of both is news if one of them brought any: who checks may only approve.
             known.returns.add(known.last, exchange, news.or_of(known.news))
-            rally = _Rally(exchange, known.last, known.returns, news)
+            rally = _Rally(exchange, before, known.returns, news)
         else:
-            rally = _Rally(exchange, None, _Returns(self._window))
+            rally = _Rally(exchange, before, _Returns(self._window))
         keep(self._rallies, pair, rally, 16)
         returns = rally.returns
         return self.cycle(
@@ -432,7 +434,10 @@ class PairCycle(_HandoffDetector):
             return False
         if now.silent:
             return now.number == known.last.number + 1
-        return known.before is None or self._is_same(known.before, now)
+        given = [one for one in known.before if one.key == now.key] if known.returns else []
+        # Who takes turns among a few wordings names the same things in each of them.
+        older = (one for one in given[:-1] if not _differ(one.names, now.names))
+        return not given or any(self._is_same(one, now) for one in (given[-1], *older))
 
 
 # Of two agents `PairCycle` is sure sooner; larger rings are rather lines that end.

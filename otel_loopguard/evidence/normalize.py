@@ -637,7 +637,9 @@ def may_hold_nonces(raw: bytes) -> bool:
     return len(raw) > MASKED_BYTES or _may_hold_nonce(raw.decode("latin-1"))
 
 
-_REQUEST_ID: Final = re.compile(rf"\A(?:{_NONCE.pattern}|{_IDS.pattern.decode()})\Z")
+_REQUEST_ID: Final = re.compile(
+    rf"\A(?:{_NONCE.pattern}|{_SHORT_ID.pattern.decode()}|{_IDS.pattern.decode()})\Z"
+)
 
 
 def without_request_ids(fields: dict[str, object]) -> dict[str, object]:

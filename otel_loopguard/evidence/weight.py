@@ -313,8 +313,9 @@ class Pace:
                 # A look that never gave this answer before shows that something has moved.
                 news = 1.0 if since.changed or acts or call.effect is _WAIT else call.novelty
                 news = 1.0 if news is None else news
-                self._news += news
                 unknown = call.effect is _UNKNOWN_EFFECT and not call.runs_code
+                # It may have made another thing, as a known act does, whatever was read beside it.
+                self._news += CALLS if unknown and since.fresh else news
                 self._worth += news * _ALIKE / (_ALIKE + alike) if unknown else news
             else:
                 self._acts += acts
