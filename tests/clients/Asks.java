@@ -22,7 +22,11 @@ public class Asks {
         try {
             guard.untilAborted(sessions[3], () -> {
                 System.out.println("works");
-                Thread.sleep(600_000);
+                try {
+                    Thread.sleep(600_000);
+                } catch (InterruptedException failed) { // as a framework that tries again
+                    Thread.sleep(600_000);
+                }
                 return null;
             });
         } catch (LoopGuard.Stopped stopped) {

@@ -167,7 +167,8 @@ public final class LoopGuard {
     }
 
     /**
-     * Does work on this thread, which is interrupted once the session is aborted.
+     * Does work on this thread, which is interrupted once the session is aborted, and each second
+     * until the work ends: frameworks take an interrupt for a failure, and try again.
      *
      * @throws Stopped The session was aborted, and the work ended with an exception.
      * @throws Exception As the work does.
@@ -210,21 +211,24 @@ public final class LoopGuard {
                 while (!isOver()) {
                     var control = await(session, version);
                     version = control.map(Control::version).orElse("none");
-                    control.filter(one -> "abort".equals(one.action())).ifPresent(this::stop);
+                    if (control.filter(one -> "abort".equals(one.action())).isPresent()) {
+                        stop(control.get());
+                    }
                 }
-            } catch (CancellationException over) {
+            } catch (CancellationException | InterruptedException over) {
                 // end() interrupts the question
             }
         }
 
         private synchronized boolean isOver() {
-            return ended || stopped != null;
+            return ended;
         }
 
-        private synchronized void stop(Control control) {
-            if (!ended) {
-                stopped = new Stopped(control);
+        private synchronized void stop(Control control) throws InterruptedException {
+            stopped = new Stopped(control);
+            while (!ended) {
                 worker.interrupt();
+                wait(RETRY_MS);
             }
         }
 
