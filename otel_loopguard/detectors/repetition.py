@@ -129,7 +129,7 @@ class ExactRepeat(CountingDetector):
     def _in_digits(self, evidence: Evidence) -> Detection | None:
         """An answer in which only digits differ from those before, and that goes nowhere."""
         said = evidence.numbers
-        if said is None or evidence.waits or evidence.pending:
+        if said is None or evidence.waits:
             return None
         # What fails is not mended by a change that leaves it as it was.
         wrong = evidence.failing or evidence.rejects

@@ -344,8 +344,6 @@ class IdleCommand(CountingDetector):
         self.reset()
 
     def observe(self, evidence: Evidence) -> Detection | None:
-        if not evidence.idle:
-            return None
         counted = self._counts.add(_IDLE_COMMAND, self._counts.get(_IDLE_COMMAND), evidence)
         if counted is None:
             self._first = evidence.number
@@ -355,7 +353,7 @@ class IdleCommand(CountingDetector):
         share = counted.times / max(evidence.number - self._first + 1, 1)
         keys = frozenset((*counted.calls, _IDLE_COMMAND))
         # Half of it work, half of it remarks: who writes notes is not stuck.
-        weight = min(max(4 * share - 2, 0.0), 1.0) if evidence.call is not None else 0.0
+        weight = min(max(4 * share - 2, 0.0), 1.0)
         if evidence.file is not None:
             # A list of names may be the same in two languages.
             return self.found(

@@ -453,8 +453,7 @@ def _by_patience(loop: Loop, rounds: int) -> Action:
 
 def _at_once(detection: Detection, number: int, moment: int, strongest: Action) -> Verdict:
     """The verdict of a detection that brings its own action: once, and no further."""
-    own = Action.HINT if detection.own is None else detection.own
-    action = min(own, strongest, key=rank)
+    action = min(detection.own or Action.HINT, strongest, key=rank)
     keys = keys_of(detection)
     loop = Loop(keys, min(keys), action, 0, number, moment, descents=_ONCE, found=detection)
     return Verdict(action, detection, loop)
