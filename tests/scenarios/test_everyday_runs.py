@@ -32,7 +32,8 @@ OFTEN = {
 """Few runs, for which all changes are tried each time; for the others they are a rare test."""
 LATE = {
     "cookie_banner", "formatter_vs_linter", "nl-doopregister-dat-niet-bestaat",
-    "rag-grade-rewrite-loop", "retranslates-after-summary",
+    "rag-grade-rewrite-loop", "retranslates-after-summary", "s-ar-nusukh-la-tantahi",
+    "s-kitchen-resend", "s-user-turns-same-fail",
 }  # fmt: skip
 """Noticed late: where each call takes longer the run is over first, or what is rested before them
 counts less."""
