@@ -314,7 +314,8 @@ class Pace:
                 news = 1.0 if since.changed or acts or call.effect is _WAIT else call.novelty
                 news = 1.0 if news is None else news
                 unknown = call.effect is _UNKNOWN_EFFECT and not call.runs_code
-                # It may have made another thing, as a known act does, whatever was read beside it.
+                # It may have made another thing, as a known act does: the mean of the calls since a
+                # repeat is all news then, whatever was read beside it.
                 self._news += CALLS if unknown and since.fresh else news
                 self._worth += news * _ALIKE / (_ALIKE + alike) if unknown else news
             else:
