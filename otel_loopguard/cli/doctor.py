@@ -380,6 +380,11 @@ def _usage(extra: str, spec: object) -> str:
     return f"{'; '.join(examples)}  (from {module})" if examples else f"import {module}"
 
 
+def _listed(variable: str) -> list[str]:
+    """The names in a variable, as the SDK reads them."""
+    return [name.strip() for name in os.environ.get(variable, "").split(",")]
+
+
 def _telemetry() -> Iterator[Finding]:
     """Effects of OTEL_* variables, and those of instrumentations, on the spans of agents."""
     if sdk_disabled():
@@ -393,7 +398,7 @@ def _telemetry() -> Iterator[Finding]:
                 remedy = f"{name}=span_only" if name == _GENAI_CONTENT else f"unset {name}"
                 yield _finding("content hidden", name=name, value=value.lower(), remedy=remedy)
     known = {each.name for each in metadata.entry_points(group="opentelemetry_traces_exporter")}
-    asked = os.environ.get("OTEL_TRACES_EXPORTER", "").split(",")
+    asked = _listed("OTEL_TRACES_EXPORTER")
     if "loopguard" in asked:
         asked.append(os.environ.get("LOOPGUARD_EXPORTER") or "otlp")
     for exporter in (name for name in asked if re.fullmatch(r"(?!none$)\w{1,60}", name)):
@@ -433,8 +438,7 @@ def _settings() -> Iterator[Finding]:
         yield _finding("shadow")
     elif not Action(settings.max_action).stops:
         yield _finding("hints only", action=settings.max_action)
-    propagators = os.environ.get("OTEL_PROPAGATORS", "").split(",")
-    if "loopguard" in map(str.strip, propagators) and not settings.propagation_key:
+    if "loopguard" in _listed("OTEL_PROPAGATORS") and not settings.propagation_key:
         yield _finding("no propagation key")
     yield _store(settings)
     if settings.digest_key:
