@@ -121,9 +121,10 @@ class RequestedCalls:
     def ask(self, calls: Sequence[RequestedCall], model: Step, request: Request | None) -> None:
         """Adds the calls that a response requests."""
         end, fetched = model.end or model.start, model.kind is not Kind.MODEL
-        made = {(one.call_id, one.name) for one in self.counted_calls if one.start >= end}
-        if fetched and made.issuperset((call.call_id, call.name) for call in calls):
-            return  # a span told of this answer before, and of what came of it
+        if fetched:
+            made = {(one.call_id, one.name) for one in self.counted_calls if one.start >= end}
+            if made.issuperset((call.call_id, call.name) for call in calls):
+                return  # a span told of this answer before, and of what came of it
         for known in self._rounds:
             # Another span of the same answer: one instrumentation inside or beside another, or it
             # was fetched once more.
