@@ -18,7 +18,13 @@ from otel_loopguard._util.bounded import BloomSketch, keep
 from otel_loopguard.core import Kind, Step
 from otel_loopguard.core.evidence import CHANTED, Gain, ModelText, Promise, Tail, says
 from otel_loopguard.evidence import normalize
-from otel_loopguard.evidence.normalize import NAMED, PrefilteredPattern, key_of, text_bytes
+from otel_loopguard.evidence.normalize import (
+    NAMED,
+    PrefilteredPattern,
+    key_of,
+    text_bytes,
+    unescaped,
+)
 from otel_loopguard.evidence.vocabulary import WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -285,7 +291,7 @@ class Novelty:
 
     def add(self, outcome: bytes, arguments: bytes = b"", key: int | None = None) -> News:
         """Returns the novelty of an outcome and of its `key`, which count as seen from then on."""
-        asked = set(map(key_of, _pieces(arguments.replace(b"\\n", b"\n"))))
+        asked = set(map(key_of, _pieces(unescaped(arguments))))
         said = _pieces(outcome)
         keys = list(map(key_of, said))
         shown = asked.union(keys)
@@ -333,7 +339,7 @@ def ends_of(raw: bytes) -> bytes:
 def share_beside(outcome: bytes, before: bytes, arguments: bytes) -> float:
     """The part of an outcome that is neither in the one before nor in the arguments, 0 to 1."""
     # All pieces: in another order the ends have others.
-    known = {*_pieces(before, _ALL), *_pieces(arguments.replace(b"\\n", b"\n"))}
+    known = {*_pieces(before, _ALL), *_pieces(unescaped(arguments))}
     said = _pieces(outcome, _ALL)
     return sum(len(piece) for piece in said if piece not in known) / max(sum(map(len, said)), 1)
 

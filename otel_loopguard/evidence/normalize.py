@@ -246,6 +246,13 @@ def text_bytes(text: str) -> bytes:
         return text.strip().encode("utf-8", "surrogatepass")
 
 
+def unescaped(raw: bytes) -> bytes:
+    """JSON with its line ends, tabs and quotes as they are, so that no escape begins a word."""
+    if b"\\" not in raw:
+        return raw
+    return raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b'\\"', b'"')
+
+
 _DIGIT: Final = re.compile(
     rb"\xd9[\xa0-\xa9]|\xdb[\xb0-\xb9]|\xe0[\xa5\xa7\xa9\xab\xad\xaf\xb1\xb3\xb5][\xa6-\xaf]|"
     rb"\xe0[\xb9\xbb][\x90-\x99]|\xe0\xbc[\xa0-\xa9]|\xe1\x81[\x80-\x89]|\xe1\x9f[\xa0-\xa9]|"

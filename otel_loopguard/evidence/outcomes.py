@@ -20,7 +20,15 @@ from otel_loopguard.evidence.errors import (
     error_text,
     is_call_error,
 )
-from otel_loopguard.evidence.normalize import NAMED, as_data, canonical, key_of, size_of, text_bytes
+from otel_loopguard.evidence.normalize import (
+    NAMED,
+    as_data,
+    canonical,
+    key_of,
+    size_of,
+    text_bytes,
+    unescaped,
+)
 from otel_loopguard.evidence.vocabulary import LANGUAGES, WORDS, pattern_of
 
 if TYPE_CHECKING:
@@ -445,7 +453,7 @@ def outcome_of(
     text = value if isinstance(value, str) else None
     if text is None:
         raw = normalize.bounded(canonical(value), limit)
-        found = _read(raw, _unescaped(raw), seen=len(raw) <= normalize.MASKED_BYTES)
+        found = _read(raw, unescaped(raw), seen=len(raw) <= normalize.MASKED_BYTES)
     else:
         own = step.call_id or ""
         if len(own) >= _SHORTEST_ID and len(text) <= limit:
@@ -457,7 +465,7 @@ def outcome_of(
         if seen and value is step.outcome and _is_nested(whole):
             # The same value is the same answer, whatever the order of its keys and its spaces.
             raw = canonical(whole)
-            words = _unescaped(raw)
+            words = unescaped(raw)
         found = _read(raw, words, seen=seen, length=len(text), cut=_cut_after(text, raw))
         if seen and value is step.outcome and _ELEMENT.match(text):
             found = found._replace(size=_size_within(text, found.size))
@@ -493,11 +501,11 @@ def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Out
     if inner and not cut:
         length, cut = len(inner), _cut_after(inner, text_bytes(inner))
     if said is not whole:
-        shown = _unescaped(raw)
+        shown = unescaped(raw)
         masked = normalize.masked_outcome(shown)
         key = exact if masked is shown else key_of(masked)
         raw = canonical(said)
-        found = _read(raw, raw if isinstance(said, str) else _unescaped(raw), seen=True)
+        found = _read(raw, raw if isinstance(said, str) else unescaped(raw), seen=True)
         if isinstance(said, str):
             found = found._replace(size=_size_within(said, found.size))
     if key != exact and is_map(whole):
@@ -510,13 +518,6 @@ def _read_within(found: Outcome, raw: bytes, whole: object, said: object) -> Out
 def _composed(words: bytes) -> bytes:
     """With each letter and its accent as one character: macOS writes them as two."""
     return unicodedata.normalize("NFC", words.decode("utf-8", "replace")).encode()
-
-
-def _unescaped(raw: bytes) -> bytes:
-    """JSON with its line ends, tabs and quotes as they are, so that no escape begins a word."""
-    if b"\\" not in raw:
-        return raw
-    return raw.replace(b"\\n", b"\n").replace(b"\\t", b"\t").replace(b'\\"', b'"')
 
 
 def _within(said: object, *, failed: bool = False) -> object:
