@@ -483,13 +483,13 @@ _TRIES: Final = 20
 class SameVerdict(CountingDetector):
     """Does it fail in the same words, whatever is tried or changed?
 
-    Counts: failures of one tool with the same line, numbers included, the same text below it and
-    the same errors above it; equal answers that turn down what was tried. Changes in between do not
-    matter; a pass takes three tenths.
+    Counts: failures of one tool with the same line, numbers included, the same text below and the
+    same errors above; errors of a call that come back; equal answers that turn down what was tried.
+    Changes in between do not matter; a pass takes three tenths.
     Leaves alone: transient errors; items that do not exist; better numbers; a rest before the same
     call. Verdicts about one thing after another are only hinted at. A test that fails between edits
-    is asked for another way at most, and not where something else in it is new.
-    Cannot see: verdicts in words that nobody knows.
+    is asked for another way at most, unless something else in it is new.
+    Cannot see: verdicts in unknown words.
     """
 
     name = "same_verdict"
@@ -497,12 +497,18 @@ class SameVerdict(CountingDetector):
     lasting = True
     # After 200 calls such a line is forgotten: longer work has been about other things.
     counting: ClassVar = {"fade": ACROSS, "earlier": 1.0, "window": 200}
-    __slots__ = ("_scores", "_steered")
+    __slots__ = ("_lines", "_scores", "_steered")
 
     def reset(self) -> None:
         super().reset()
         self._scores = BestScores()
         self._steered: dict[int, bool] = {}
+        # The lines that a call of an agent failed with since the user spoke, the oldest first.
+        self._lines: dict[tuple[int, int | None], tuple[int, ...]] = {}
+
+    def user_turn(self) -> None:
+        super().user_turn()
+        self._lines.clear()
 
     def observe(self, evidence: Evidence) -> Detection | None:
         verdict, line = evidence.outcome, evidence.failure
@@ -516,6 +522,7 @@ class SameVerdict(CountingDetector):
         rejects = evidence.rejects and not evidence.error and verdict is not None
         # A code alone says nothing of other calls; of the same one it says that it failed again.
         same = evidence.failing and not evidence.fresh
+        line = self._first_line(evidence) if fails else line
         if not same and evidence.outcome_size < (_SAID if rejects else 2 * _SAID):
             return None
         # A call that fails for its own item is told by all of its answer.
@@ -551,8 +558,9 @@ class SameVerdict(CountingDetector):
             further = reaches(min(counted.count, alike), needed * _STEER)
             steers = further and not self._steered.get(key, False)
             keep(self._steered, key, further, 64)
+            rule = "same_failure" if line == evidence.failure else "same_failure.known"
             return self.found(
-                "same_failure", counted.count, threshold, key, evidence, times=counted.times,
+                rule, counted.count, threshold, key, evidence, times=counted.times,
                 max_action=Action.STEER if steers else Action.HINT,
                 own=Action.STEER if steers else None, **said,
             )  # fmt: skip
@@ -564,6 +572,20 @@ class SameVerdict(CountingDetector):
             "same_verdict", counted.count, threshold, key, evidence, times=counted.times,
             max_action=Action.ABORT, weight=identity * evidence.stop_weight, **said,
         )  # fmt: skip
+
+    def _first_line(self, evidence: Evidence) -> int | None:
+        """The line of a failure; of one that came back, with nothing new, the first of its call.
+
+        What fails with two errors by turns fails as often as both.
+        """
+        own, line = (evidence.agent, evidence.call), evidence.failure
+        if line is None or evidence.call is None:
+            return line
+        lines = self._lines.get(own, ())
+        if line in lines:
+            return lines[0] if evidence.novelty == 0 else line
+        keep(self._lines, own, (*lines, line)[:8], 64)
+        return line
 
     def _passes(self, evidence: Evidence) -> bool:
         """True if a call turned nothing down, which lessens the counts: such a tool is no wall."""
