@@ -287,7 +287,7 @@ class NothingNew(BaseDetector):
 
     Counts: of the last 12 rounds of an agent those in which each call was made before and its
     answer had no new words; nine are reported, the newest among them.
-    Leaves alone: waits and rests; what a user asks for once more; files that are read again.
+    Leaves alone: waits and rests; what a user asks for once more; files read again.
     Cannot see: arguments or answers not captured; calls or answers always worded differently.
     """
 
