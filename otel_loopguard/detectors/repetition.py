@@ -103,7 +103,7 @@ class ExactRepeat(CountingDetector):
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
             budget = max(budget, _LONGER * self._waits.get(evidence.tool, 0.0))
             if waiting and _elapsed(counted, evidence) > budget:
-                return self._waited(counted, evidence, budget)
+                return self._waited(counted, evidence, budget, masked)
             if reaches(counted.count, evidence.needs(own.repeat_threshold)):
                 return self._repeated(counted, evidence, own.repeat_threshold, identity, masked)
         return self._over_turns(evidence) or self._in_digits(evidence)
@@ -174,11 +174,11 @@ class ExactRepeat(CountingDetector):
             weight=identity * evidence.stop_weight,
         )  # fmt: skip
 
-    def _waited(self, counted: Count, evidence: Evidence, budget: float) -> Detection:
+    def _waited(self, counted: Count, evidence: Evidence, budget: float, masked: str) -> Detection:
         seconds = _elapsed(counted, evidence)
         minutes = round(seconds / 60)
         return self.found(
-            "waited_long", seconds, budget, evidence.call or 0, confidence=0.6,
+            f"waited_long{masked}", seconds, budget, evidence.call or 0, confidence=0.6,
             max_action=Action.ASK, tool=evidence.tool, answer=answer_of(evidence),
             times=counted.times, waited="1 minute" if minutes == 1 else f"{minutes} minutes",
         )  # fmt: skip
