@@ -33,10 +33,12 @@ OFTEN = {
 LATE = {
     "cookie_banner", "formatter_vs_linter", "nl-doopregister-dat-niet-bestaat",
     "rag-grade-rewrite-loop", "retranslates-after-summary", "s-ar-nusukh-la-tantahi",
-    "s-kitchen-resend", "s-user-turns-same-fail",
+    "s-kitchen-resend", "s-user-turns-same-fail", "s3-graph-critic-same",
 }  # fmt: skip
 """Noticed late: where each call takes longer the run is over first, or what is rested before them
 counts less."""
+HASTY = {"h3-xcode-cloud-build"}
+"""Waits with a rest before every third look only: stopped where nobody knows the word for it."""
 
 
 @pytest.fixture(autouse=True)
@@ -60,7 +62,8 @@ def test_a_change_that_changes_nothing_changes_no_judgement(run: Scenario) -> No
     """Honest work in words of no language, slower, by another convention; a loop that is slower."""
     tried, found = flips(run)
     assert tried or run.id in NOT_YET
-    assert [flip for flip in found if not (run.id in LATE and "as slow" in flip)] == []
+    known = "as slow" if run.id in LATE else "answers invented" if run.id in HASTY else None
+    assert [flip for flip in found if known is None or known not in flip] == []
 
 
 TROUBLED = [
