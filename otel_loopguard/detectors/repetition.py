@@ -79,7 +79,7 @@ class ExactRepeat(CountingDetector):
         call = evidence.call
         if call is None:
             return None
-        weight, identity, masked = 1.0, 1.0, ""
+        weight, identity, masked, varied = 1.0, 1.0, "", False
         # Who gives a failed look time, whatever it says, waits for what is not ready.
         waiting = evidence.pending or evidence.transient or (evidence.failing and evidence.waits)
         last = self._counts.get(call)
@@ -94,7 +94,8 @@ class ExactRepeat(CountingDetector):
             else:
                 alike, identity = _identity(evidence, exact, outcome, last.times)
                 weight = alike * evidence.hint_weight
-                masked = ".varied" if outcome != evidence.outcome_exact else ""
+                varied = outcome != evidence.outcome_exact
+                masked = ".varied" if varied else ""
                 masked = ".masked" if exact != evidence.call_exact else masked
         mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact, waiting
         counted = self._counts.add(call, last, evidence, weight, *mark)
@@ -103,7 +104,7 @@ class ExactRepeat(CountingDetector):
             budget = own.transient_budget_s if evidence.transient else own.wait_budget_s
             budget = max(budget, _LONGER * self._waits.get(evidence.tool, 0.0))
             if waiting and _elapsed(counted, evidence) > budget:
-                return self._waited(counted, evidence, budget, masked)
+                return self._waited(counted, evidence, budget, varied)
             if reaches(counted.count, evidence.needs(own.repeat_threshold)):
                 return self._repeated(counted, evidence, own.repeat_threshold, identity, masked)
         return self._over_turns(evidence) or self._in_digits(evidence)
@@ -174,11 +175,12 @@ class ExactRepeat(CountingDetector):
             weight=identity * evidence.stop_weight,
         )  # fmt: skip
 
-    def _waited(self, counted: Count, evidence: Evidence, budget: float, masked: str) -> Detection:
+    def _waited(self, counted: Count, evidence: Evidence, budget: float, varied: bool) -> Detection:
         seconds = _elapsed(counted, evidence)
         minutes = round(seconds / 60)
         return self.found(
-            f"waited_long{masked}", seconds, budget, evidence.call or 0, confidence=0.6,
+            "waited_long.varied" if varied else "waited_long", seconds, budget,
+            evidence.call or 0, confidence=0.6,
             max_action=Action.ASK, tool=evidence.tool, answer=answer_of(evidence),
             times=counted.times, waited="1 minute" if minutes == 1 else f"{minutes} minutes",
         )  # fmt: skip
