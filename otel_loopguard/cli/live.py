@@ -89,7 +89,9 @@ def send_request(transport: Transport, **request: str | None) -> int:
             if reply.get("setting"):
                 say(f"to allow this for good, set {reply['setting']}")
         else:
-            say(f"otel-loopguard: {reply.get('message')}", error=True)
+            # Of a plan it has a line for each problem.
+            for line in f"otel-loopguard: {reply.get('message')}".split("\n"):
+                say(line, error=True)
     return 0 if all(reply.get("ok") for reply in replies) else 1
 
 

@@ -134,7 +134,7 @@ class Admission:
         id: Unique id, 16 hex digits: for `sessions.feedback`.
         choice: How to execute it.
         confidence: How sure, 0 to 1.
-        estimate_ms: How long all of it will take, with everything that is added; milliseconds.
+        estimate_ms: How long its tools will take; what is added is in `factors`. Milliseconds.
         reason: Why, in a sentence without content of the call.
         follow_ups: What a runtime does next, in this order.
         source: What it comes from; the one earlier in the order is heard.

@@ -471,7 +471,7 @@ _LOOK: Final = 4_000
 """Characters of an error text that are read, half from its head and half from its tail."""
 
 _KINDS: Final = "error_kinds.txt"
-_TRANSIENT_STATUS: Final = frozenset((408, 429, 500, 502, 503, 504, 529))
+_TRANSIENT_STATUS: Final = frozenset((408, 429, *range(500, 600)))
 
 
 @cache

@@ -374,7 +374,7 @@ class AgentUsage:
 
 
 class Remaining(NamedTuple):
-    """The rest of each limit of a session; None where none was set.
+    """The rest of each limit of a session as a whole; None where none was set.
 
     Of several limits of one thing, such as tool calls of the session and of the task at hand, it
     is the one with the least left.

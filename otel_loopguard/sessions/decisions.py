@@ -51,7 +51,7 @@ def finding_of(verdict: Verdict, step: Step, seen: Evidence | None) -> Finding:
     if seen is None:
         return Finding(verdict)
     error = seen.error_shape
-    about = {seen.call, seen.error_line, error} - {None}
+    about = {seen.call, seen.error_line, seen.failure, error} - {None}
     shown = Call(step, seen) if verdict.detection.family in _OF_CALLS else None
     if not seen.error or about.isdisjoint(verdict.loop.keys):
         return Finding(verdict, seen.call, seen.tool, shown=shown)

@@ -60,14 +60,17 @@ names up."""
 
 
 class _ByPattern(dict[str, _Value]):
-    """Values by names and patterns of tools; the name goes first, then the longest pattern."""
+    """Values by names and patterns of tools; the name goes first, then the longest pattern.
+
+    A tool with the value False is not contained.
+    """
 
     def __init__(self, values: Mapping[str, _Value]) -> None:
         super().__init__(values)
         self._names = tuple(values)
 
     def __contains__(self, tool: object) -> bool:
-        return super().__contains__(self._key(tool))
+        return super().get(self._key(tool), False) is not False
 
     def get(self, tool: str, default: Any = None) -> Any:
         return super().get(self._key(tool), default)
@@ -85,7 +88,8 @@ def _fitting(tool: str, names: tuple[str, ...]) -> str:
 
 def by_tool(values: Mapping[str, _Value]) -> Mapping[str, _Value]:
     """Values by names of tools; if one is a pattern such as `browser_*`, by those that it fits."""
-    return _ByPattern(values) if any(sign in name for name in values for sign in "*?[") else values
+    plain = not any(sign in name for name in values for sign in "*?[")
+    return values if plain and False not in values.values() else _ByPattern(values)
 
 
 @contextmanager
@@ -489,17 +493,17 @@ class Settings(Group):
         return by_tool(self.tools)
 
     @cached_property
-    def polling(self) -> Mapping[str, None]:
+    def polling(self) -> Mapping[str, bool]:
         """Tools that are declared to poll."""
         return self._declared(self.poll_tools, "polls")
 
     @cached_property
-    def once(self) -> Mapping[str, None]:
+    def once(self) -> Mapping[str, bool]:
         """Tools of which an equal call is not to succeed again and again."""
         return self._declared(self.once_tools, "once")
 
     @cached_property
-    def exempt(self) -> Mapping[str, None]:
+    def exempt(self) -> Mapping[str, bool]:
         """Tools that are never judged."""
         return self._declared(self.exempt_tools, "exempt")
 
@@ -516,7 +520,8 @@ class Settings(Group):
             {
                 **dict.fromkeys(self.poll_tools, "read"),
                 **dict.fromkeys(self.read_tools, "read"),
-                **dict.fromkeys((*self.write_tools, *self.once), "write"),
+                **dict.fromkeys(self.write_tools, "write"),
+                **{name: "write" for name, said in self.once.items() if said},
                 **{name: tool.effect for name, tool in self.tools.items() if tool.effect},
             }
         )
@@ -555,9 +560,13 @@ class Settings(Group):
         unset = "checkpoint_every" not in budget.model_fields_set
         return _STANDARD_CHECKPOINT if unset and self.standard else budget.checkpoint_every
 
-    def _declared(self, names: frozenset[str], trait: str) -> Mapping[str, None]:
-        own = (name for name, tool in self.tools.items() if getattr(tool, trait))
-        return by_tool(dict.fromkeys((*names, *own)))
+    def _declared(self, names: frozenset[str], trait: str) -> Mapping[str, bool]:
+        own = {
+            name: bool(getattr(tool, trait))
+            for name, tool in self.tools.items()
+            if trait in tool.model_fields_set
+        }
+        return by_tool({**dict.fromkeys(names, True), **own})
 
     @cached_property
     def _own(self) -> Mapping[str, Settings]:

@@ -117,7 +117,9 @@ def listed(command: Command) -> dict[str, dict[str, Any]]:
 
 
 @pytest.mark.parametrize("way", ["redis", "socket"], indirect=True)
-def test_pause_answer_and_abort_from_another_process(agents: Start, command: Command) -> None:
+def test_pause_answer_and_abort_from_another_process(
+    agents: Start, command: Command, tmp_path: Path
+) -> None:
     """The whole way: it is stuck and waits, is listed and shown, is answered, and is aborted."""
     agent, other = agents("run-1"), agents("run-2", 1)
     agent.says("waits")
@@ -137,6 +139,12 @@ def test_pause_answer_and_abort_from_another_process(agents: Start, command: Com
     view = json.loads(command("show", "run-1", "--format", "json").stdout)
     assert view["totals"]["actions"] == 4
     assert "s3cret" not in json.dumps(view) + shown
+
+    plan = tmp_path / "plan.json"
+    plan.write_text('[{"id": "a", "depends_on": ["b"]}]', encoding="utf-8")
+    wrong = command("answer", row["escalation"], "modify-plan", "--plan", str(plan))
+    assert wrong.exit_code == 1
+    assert "1 problem:\n- task 'a' depends on 'b', and there is no such task\n" in wrong.stderr
 
     order = ("answer", row["escalation"], "modify-plan", "--guidance", "use B", "--by", "anna")
     done = command(*order)

@@ -92,7 +92,8 @@ APIConnectionError = type("APIConnectionError", (Exception,), {})
 
 PASSING = [
     *(ConnectionRefusedError(), TimeoutError(), ReadTimeout(), APIConnectionError("x")),
-    *(StatusError(429), StatusError(503), RuntimeError("HTTP 502 Bad Gateway")),
+    *(StatusError(408), StatusError(429), StatusError(503), StatusError(522)),
+    RuntimeError("HTTP 502 Bad Gateway"),
 ]
 LASTING = [StatusError(404), FileNotFoundError(2, "No such file or directory"), ValueError("wrong")]
 KINDS = {"transient": PASSING, "deterministic": LASTING, "unknown": [RuntimeError("oops")]}
