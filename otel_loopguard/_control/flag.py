@@ -395,7 +395,8 @@ class Flag:
     ) -> bool:
         """Updates the control and wakes waiters, unless the current one takes precedence.
 
-        An abort does, and a pause before every decision but an abort: a person set it.
+        An abort does, but the policy's not before a person's, which stays longer; and a pause
+        before every decision but an abort: a person set it.
 
         Args:
             action: What to do.
@@ -416,7 +417,10 @@ class Flag:
         with _changing:
             now = self._control.action
             paused = now is Action.PAUSE and decision is not None
-            if now is Action.ABORT or (paused and action is not Action.ABORT):
+            first = self._control.by in (None, POLICY) and by not in (None, POLICY)
+            if now is Action.ABORT and not (first and action is Action.ABORT):
+                return False
+            if paused and action is not Action.ABORT:
                 return False
             control = Control(
                 self._control.session, action, reason, hint, decision, by, until, source,

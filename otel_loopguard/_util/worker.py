@@ -408,12 +408,12 @@ class DeliveryQueue(Generic[_Item]):
         """Adds an item; False if too many wait."""
         return self._worker.put((1, item))
 
-    def close(self, limit_s: float) -> None:
-        """Delivers everything now, again and again, for at most `limit_s`."""
+    def close(self, limit_s: float) -> bool:
+        """Delivers everything now, again and again, for at most `limit_s`; True if all is."""
         self._closing = True
         try:
             self._worker.hasten()
-            self._worker.flush(limit_s)
+            return self._worker.flush(limit_s)
         finally:
             self._closing = False
 

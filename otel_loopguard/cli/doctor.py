@@ -96,7 +96,8 @@ def _finding(which: str, /, **values: object) -> Finding:
 
 
 _CONTENT: Final = {
-    "genai": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only",
+    "genai": "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT=span_only and "
+    "OTEL_SEMCONV_STABILITY_OPT_IN=gen_ai_latest_experimental",
     "openllmetry": "TRACELOOP_TRACE_CONTENT=true",
     "openinference": "no OPENINFERENCE_HIDE_* variable",
     "adk": "ADK_CAPTURE_MESSAGE_CONTENT_IN_SPANS=true",

@@ -154,7 +154,7 @@ class _AgentWatch:
             _send(stopped.process, signal.SIGCONT)
         try:
             for key in list(self._stopped):
-                self._let_go(key, "the watch ends")
+                self._let_go(key, "goes on: the watch ends")
         finally:
             self._guard.flush()
             self._guard.shutdown()

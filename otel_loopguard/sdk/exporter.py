@@ -254,8 +254,11 @@ class LoopGuardSpanExporter(SpanExporter):
         return (guard,)
 
     def _create_guard(self) -> LoopGuard | None:
-        """The guard that it feeds itself; None where the environment is wrong: spans go on."""
-        if self._given is not None or self._failed:
+        """The guard that it feeds itself; None where the environment is wrong: spans go on.
+
+        None as well where a live processor is there and was switched off.
+        """
+        if self._given is not None or self._failed or LoopGuard.any_switched_off():
             return self._given
         try:
             return LoopGuard(self._settings) if self._settings else LoopGuard.default()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from importlib import import_module
 from typing import Any, Final
 
@@ -53,6 +54,10 @@ class LoopGuardInstrumentor(BaseInstrumentor):
         except LoopGuardSettingsError as error:
             # `opentelemetry-instrument` drops all instrumentations that are not loaded yet.
             logger.error("%s; no span is watched", error)
+            # By an exporter neither, which would go by the defaults. What is wrong in the
+            # environment it finds itself.
+            with suppress(LoopGuardSettingsError):
+                self._watch({"enabled": False})
 
     def _watch(self, options: dict[str, Any]) -> None:
         provider: Any = options.pop("tracer_provider", None) or trace.get_tracer_provider()

@@ -116,7 +116,7 @@ class Tenants:
                 what = "has other tokens" if before else "is new"
                 changed.append(f"tenant {name!r} {what if now else 'has no token any more'}")
         if self._metrics != other._metrics:
-            changed.append("there is another token for metrics")
+            changed.append(f"there is {'another' if other._metrics else 'no'} token for metrics")
         self._tenants, self._metrics = other._tenants, other._metrics
         return changed
 

@@ -480,6 +480,7 @@ class VerdictReporter:
         self._tuning = settings.tuning.delivery
         # With each the log of its first loss.
         self._queues: dict[str, tuple[LogOnce, DeliveryQueue[Verdict]]] = {}
+        self._failures: dict[str, str] = {}  # the newest of each backend
         for name in sorted(settings.verdicts & BACKENDS.keys()) if live else ():
             backend = BACKENDS[name](self._tuning.timeout_s)
             log = LogOnce(f"verdicts do not arrive at {name} ({backend.endpoint.host})")
@@ -505,8 +506,10 @@ class VerdictReporter:
     def close(self) -> None:
         """Delivers pending verdicts, within `tuning.delivery.flush_s` in all."""
         until = time.monotonic() + self._tuning.flush_s
-        for _, queue in self._queues.values():
-            queue.close(max(until - time.monotonic(), 0))
+        for name, (told, queue) in self._queues.items():
+            if not queue.close(max(until - time.monotonic(), 0)):
+                why = self._failures.get(name, "no answer in time")
+                told.log("", f"{why}; what still waits is lost if the process ends")
 
     def _report(self, verdict: Verdict) -> None:
         if self._emit is not None:
@@ -522,6 +525,7 @@ class VerdictReporter:
             self._count(semconv.METRIC_VERDICTS, (name, ""))
 
         def failed(_: Verdict, why: str, again: bool) -> None:
+            self._failures[name] = why
             if not again:
                 self._lost(name, "failure", why)
 

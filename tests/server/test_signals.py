@@ -56,13 +56,14 @@ def test_tokens_are_read_again(tmp_path: Path) -> None:
     What cannot be used changes nothing.
     """
     tokens = tmp_path / "tokens.toml"
-    tokens.write_text(f'[tokens]\none = "{OLD}"\ntwo = "{OTHER}"\n', encoding="utf-8")
+    of_metrics = "metrics = 'the-token-of-Prometheus'\n"
+    tokens.write_text(f'{of_metrics}[tokens]\none = "{OLD}"\ntwo = "{OTHER}"\n', encoding="utf-8")
     with Serve(tmp_path / "log", "--tokens", str(tokens)) as server:
         assert [server.send(0, token) for token in (OLD, NEW, OTHER)] == [200, 401, 200]
         tokens.write_text(f'[tokens]\none = "{NEW}"\nthree = "{OLD}"\n', encoding="utf-8")
         reloaded(
             server, "tenant 'one' has other tokens", "tenant 'three' is new",
-            "tenant 'two' has no token any more",
+            "tenant 'two' has no token any more", "there is no token for metrics",
         )  # fmt: skip
         assert [server.send(0, token) for token in (OLD, NEW, OTHER)] == [200, 200, 401]
         sessions = CLIENT.get(f"{server.url}/v1/sessions", headers=bearer(NEW)).json()["sessions"]

@@ -308,6 +308,18 @@ def test_what_a_person_set_stays(app: App) -> None:
             control.check()
 
 
+def test_a_person_aborts_what_the_policy_had_aborted(app: App) -> None:
+    """The next turn would have lifted the policy's abort, and does not lift a person's."""
+    with app.session():
+        with pytest.raises(LoopGuardAbort), app.run():
+            app.work(20)
+        assert control.abort(app.key, "enough", by="anna")
+        control.pause(app.key, by="anna")
+        with app.run(), pytest.raises(LoopGuardAbort) as stop:
+            control.check()
+    assert (stop.value.outcome, stop.value.by) == ("aborted_by_person", "anna")
+
+
 def test_what_a_person_aborted_stays_so_with_a_turn() -> None:
     """Nothing is decided of it until a person lets it go on; then the policy begins anew."""
     run = Run()

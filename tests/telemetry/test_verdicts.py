@@ -338,6 +338,20 @@ def test_a_backend_that_is_not_there_is_given_up_after_so_many_attempts(
     assert caplog.text.count("verdicts do not arrive") == 1
 
 
+def test_what_waits_when_a_short_program_ends_is_told(
+    backend: Backend, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Long before so many attempts that a verdict is given up."""
+    monkeypatch.setenv("PHOENIX_COLLECTOR_ENDPOINT", "http://127.0.0.1:9")
+    scene = guarded("phoenix", delivery={"flush_s": 1})
+    with agent(scene.tracer):
+        scene.loop(5)
+    scene.guard.shutdown()
+    (told,) = (one.getMessage() for one in caplog.records if "verdicts" in one.getMessage())
+    assert "phoenix (127.0.0.1): " in told
+    assert "what still waits is lost if the process ends" in told
+
+
 def test_a_server_that_hangs_holds_neither_the_agent_nor_its_end(backend: Backend) -> None:
     """The queue is bounded, the rest is counted, and shutting down waits as configured."""
     backend.free.clear()

@@ -141,7 +141,7 @@ def test_what_was_stopped_goes_on_when_the_watch_ends(
         watching.wait_for(f"process {writer.process.pid} of {KEY} has ended")
         watching.end()
         return
-    assert "the watch ends" in watching.end(number)
+    assert f"of {KEY} goes on: the watch ends" in watching.end(number)
     writer.wait_for(stopped=False)
     assert writer.process.poll() is None
 
