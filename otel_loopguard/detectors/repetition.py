@@ -45,6 +45,8 @@ _LONGER: Final = 2
 seldom takes twice as long as ever."""
 _TOOLS: Final = 16
 """Tools whose longest wait is kept: few have any."""
+_LOOKS: Final = 3
+"""Looks that one rest is for: who waits may look twice more before the next one."""
 _TURNS: Final = 6
 """Turns of a program that runs its agent once per step: people ask the same three or four times."""
 
@@ -54,7 +56,7 @@ class ExactRepeat(CountingDetector):
 
     Counts: equal calls with an equal outcome in one epoch, each by its weight; answers whose digits
     go neither up nor down; one call in six turns with hardly a pause.
-    Leaves alone: another answer; looks after a rest; parallel calls; waits of up to twice the
+    Leaves alone: another answer; up to three looks after each rest; parallel calls; waits of up to twice the
     longest that ended well.
     Cannot see: calls whose arguments are not captured.
     """
@@ -79,12 +81,12 @@ class ExactRepeat(CountingDetector):
         call = evidence.call
         if call is None:
             return None
-        weight, identity, masked, varied = 1.0, 1.0, "", False
+        weight, identity, masked, varied, rests = 1.0, 1.0, "", False, 0.0
         # Who gives a failed look time, whatever it says, waits for what is not ready.
         waiting = evidence.pending or evidence.transient or (evidence.failing and evidence.waits)
         last = self._counts.get(call)
         if last is not None:
-            known, exact, outcome, waited = last.mark
+            known, exact, outcome, waited, rested = last.mark
             if known != evidence.outcome or last.epoch != evidence.epoch:
                 if waited and not (waiting or evidence.failing):
                     longest = max(self._waits.get(evidence.tool, 0.0), _elapsed(last, evidence))
@@ -92,12 +94,14 @@ class ExactRepeat(CountingDetector):
                 self._counts.forget(call)
                 last = None
             else:
+                # A rest beside other work may have been for that.
+                rests = rested + evidence.rested * (evidence.number == last.number + 1)
                 alike, identity = _identity(evidence, exact, outcome, last.times)
                 weight = alike * evidence.hint_weight
                 varied = outcome != evidence.outcome_exact
                 masked = ".varied" if varied else ""
                 masked = ".masked" if exact != evidence.call_exact else masked
-        mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact, waiting
+        mark = evidence.outcome, evidence.call_exact, evidence.outcome_exact, waiting, rests
         counted = self._counts.add(call, last, evidence, weight, *mark)
         if counted is not None:
             own = self._settings.of(evidence.tool)
@@ -166,12 +170,15 @@ class ExactRepeat(CountingDetector):
             rule = "polled_too_soon"
         else:
             rule = f"identical_call{masked}"
+        # Who rests before each few looks waits for what is asked, however hasty those looks are.
+        rested = _LOOKS < counted.times <= _LOOKS * (counted.mark[-1] + 1)
+        waits = evidence.pending or (rested and not (evidence.failing or evidence.rejects))
         wait = max(_SHORTEST_WAIT_S, _elapsed(counted, evidence) / 3)
         return self.found(
             rule, counted.count, threshold, evidence.call or 0, evidence, times=counted.times,
             severity=critical_if(counted.count >= threshold + 2),
             wait=round(min(wait, _LONGEST_WAIT_S)),
-            max_action=Action.HINT if evidence.pending else Action.ABORT,
+            max_action=Action.HINT if waits else Action.ABORT,
             weight=identity * evidence.stop_weight,
         )  # fmt: skip
 

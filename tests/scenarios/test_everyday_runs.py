@@ -37,8 +37,6 @@ LATE = {
 }  # fmt: skip
 """Noticed late: where each call takes longer the run is over first, or what is rested before them
 counts less."""
-HASTY = {"h3-xcode-cloud-build"}
-"""Waits with a rest before every third look only: stopped where nobody knows the word for it."""
 
 
 @pytest.fixture(autouse=True)
@@ -62,8 +60,7 @@ def test_a_change_that_changes_nothing_changes_no_judgement(run: Scenario) -> No
     """Honest work in words of no language, slower, by another convention; a loop that is slower."""
     tried, found = flips(run)
     assert tried or run.id in NOT_YET
-    known = "as slow" if run.id in LATE else "answers invented" if run.id in HASTY else None
-    assert [flip for flip in found if known is None or known not in flip] == []
+    assert [flip for flip in found if run.id not in LATE or "as slow" not in flip] == []
 
 
 TROUBLED = [
