@@ -103,6 +103,8 @@ _ONCE: Final = 0xFFFF
 _WARNINGS: Final = "warnings"
 AGAIN: Final = "exact_repeat"
 """The detector in whose name a refused call counts that is asked for again."""
+DENIED_CALL: Final = "denied_call"
+"""The reason of its decisions."""
 
 
 class Policy:
@@ -462,7 +464,7 @@ def _at_once(detection: Detection, number: int, moment: int, strongest: Action) 
 def _defiance(loop: Loop, message: str) -> Detection:
     # The model was told not to: as sure as something that is not computed can be.
     return Detection(
-        AGAIN, "denied_call", Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
+        AGAIN, DENIED_CALL, Severity.CRITICAL, 0.95, loop.keys, count=1, threshold=1,
         message=message,
     )  # fmt: skip
 
@@ -473,7 +475,7 @@ def only_refused(keys: frozenset[int], tool: str, turns: int, threshold: int) ->
         f"the model was asked {turns} times, and each time its call was refused: the last one of "
         f"{tool!r}"
     )
-    return Detection(AGAIN, "denied_call", Severity.WARNING, 0.8, keys, turns, threshold, message)
+    return Detection(AGAIN, DENIED_CALL, Severity.WARNING, 0.8, keys, turns, threshold, message)
 
 
 def _one_too_many(verdict: Verdict, count: int, limit: int) -> Detection:

@@ -31,7 +31,15 @@ from otel_loopguard.evidence import (
     prepare,
 )
 from otel_loopguard.evidence.normalize import NAMED
-from otel_loopguard.policy import AGAIN, UNASKED, Hearing, Policy, Verdict, only_refused
+from otel_loopguard.policy import (
+    AGAIN,
+    DENIED_CALL,
+    UNASKED,
+    Hearing,
+    Policy,
+    Verdict,
+    only_refused,
+)
 from otel_loopguard.policy.hints import hint
 from otel_loopguard.sessions.agent_cycles import (
     CycleLog,
@@ -424,9 +432,10 @@ class Session:
         Returns:
             The setting that does so for good; empty where no decision stands.
         """
-        standing = self.flag.control.decision
-        if standing is None and self.flag.denial is not None:
-            standing = self.flag.denial.decision
+        standing, denial = self.flag.control.decision, self.flag.denial
+        # A denied call that is asked for again says nothing of the loop that it was denied for.
+        if denial is not None and (standing is None or standing.reason == DENIED_CALL):
+            standing = denial.decision
         if scope == "session":
             self.allowed = None
         elif self.allowed is not None:

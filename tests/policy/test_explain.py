@@ -6,9 +6,18 @@ from pathlib import Path
 import pytest
 
 import otel_loopguard
-from otel_loopguard import Action, LoopGuard, Settings, control
+from otel_loopguard import (
+    Action,
+    LoopGuard,
+    LoopGuardAbort,
+    LoopGuardSpanProcessor,
+    Settings,
+    control,
+    turn,
+)
 from otel_loopguard._control.gate import flag_refuses
 from otel_loopguard.policy.explain import Explanation
+from tests.agents import provider_with
 from tests.calls import Run, call, handle_of
 
 SEARCH = call("search", {"q": "x"}, "No results for that.")
@@ -161,3 +170,20 @@ def test_no_tool_that_runs_what_the_agent_writes_is_exempt(
     run.calls(*[call("Bash", {"command": "cat x"}, error="cat: no such file")] * 5)
     assert Action.DENY in run.actions
     assert handle_of(run.guard).allow("call", "ann") == 'switched_off = "error_repeat"'
+
+
+def test_after_an_abort_the_setting_is_that_of_the_deny() -> None:
+    """That a denied call came again says nothing of its loop."""
+    guard = LoopGuard()
+    provider = provider_with(LoopGuardSpanProcessor(guard=guard))
+    with (
+        pytest.raises(LoopGuardAbort) as found,
+        turn("aborted", tracer_provider=provider) as run,
+    ):
+        for _ in range(20):
+            run.tool("Bash", {"command": "make"}, lambda **_: "No results for that.")
+            run.hint()
+    assert found.value.decision is not None
+    assert found.value.decision.reason == "denied_call"
+    setting = handle_of(guard, "aborted").allow("call", "ann")
+    assert setting == 'tools."Bash".repeat_threshold = 1000'
