@@ -56,8 +56,8 @@ class ExactRepeat(CountingDetector):
 
     Counts: equal calls with an equal outcome in one epoch, each by its weight; answers whose digits
     go neither up nor down; one call in six turns with hardly a pause.
-    Leaves alone: another answer; up to three looks after each rest; parallel calls; waits of up to twice the
-    longest that ended well.
+    Leaves alone: another answer; three looks after each rest; parallel calls; waits of up to twice
+    the longest that ended well.
     Cannot see: calls whose arguments are not captured.
     """
 

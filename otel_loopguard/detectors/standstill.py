@@ -274,8 +274,8 @@ _NOTHING_NEW: Final = key_of(b"nothing_new")
 _LAST: Final = 12
 """Rounds that are looked back at: with twice as many a third of the stuck runs are found."""
 _SHARE: Final = 0.75
-"""Share of them that told nothing new. Of the 1,112 healthy runs in `scenarios` it tells nine of
-which nothing else tells; of the 639 stuck ones ten, and 41 sooner than anything else."""
+"""Share of them that told nothing new. Of 1,112 healthy runs it tells nine of which nothing else
+tells; of 639 stuck ones ten, and 41 sooner than anything else."""
 _SEVERAL: Final = 3
 """Different calls among them: of fewer other detectors tell."""
 _KNOWN: Final = 0.05

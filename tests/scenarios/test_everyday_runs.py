@@ -33,7 +33,8 @@ OFTEN = {
 LATE = {
     "cookie_banner", "formatter_vs_linter", "nl-doopregister-dat-niet-bestaat",
     "rag-grade-rewrite-loop", "retranslates-after-summary", "s-ar-nusukh-la-tantahi",
-    "s-kitchen-resend", "s-user-turns-same-fail", "s3-graph-critic-same",
+    "s-kitchen-resend", "s-user-turns-same-fail", "s3-graph-critic-same", "w8-pedido-sem-resposta",
+    "w8-rebase-again",
 }  # fmt: skip
 """Noticed late: where each call takes longer the run is over first, or what is rested before them
 counts less."""
